@@ -117,6 +117,32 @@ func TestTheLimitsAboveARelativeCgroupsPathHold(t *testing.T) {
 }
 
 // requirements.md#C1
+func TestCtrsFlagNamesACgroupBelowContainerds(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx, id := c.context(t), c.id()
+		name := fmt.Sprintf("rktit%d%s%s", os.Getpid(), c.name, id)
+		c.limitedParent(t, name)
+		c.run(t, []string{"--detach", "--cgroup", name + "/" + id}, id, "testprog", "sleep", "1000").must(t)
+		container, err := c.client.LoadContainer(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		task, err := container.Task(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := cgroupsOf(t, int(task.Pid()))
+		for controller, base := range c.relativeTo(t) {
+			if want := filepath.Join(base, name, id); is[controller] != want {
+				t.Errorf("of the controller %q it is in %s, want %s", controller, is[controller], want)
+			}
+		}
+		c.ctr(t, "task", "rm", "--force", id).must(t)
+		c.ctr(t, "container", "rm", id).must(t)
+	})
+}
+
+// requirements.md#C1
 func TestACgroupOfAnotherContainerIsRefusedWithItsID(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		name := fmt.Sprintf("rktit%d%s%s", os.Getpid(), c.name, c.id())

@@ -1,9 +1,11 @@
 package docker
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,6 +80,52 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("in the host's: %+v", r)
 		}
 	})
+}
+
+// Without systemd's driver the parent of a container is a path relative to containerd's own cgroup.
+// requirements.md#C1
+func TestTheParentOfAContainersCgroup(t *testing.T) {
+	each(t, func(t *testing.T, e *engine) {
+		own := cgroupsOf(t, e.containerd.PID())
+		if len(own) == 1 { // cgroup version 2 alone
+			own[""] = filepath.Dir(own[""])
+		} else {
+			delete(own, "")
+		}
+		e.detached(t, "web", []string{"--cgroup-parent", "limited"}, "sleep", "1000")
+		pid, err := strconv.Atoi(e.inspect(t, "web", "{{.State.Pid}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, id := cgroupsOf(t, pid), e.inspect(t, "web", "{{.Id}}")
+		for controllers, base := range own {
+			if want := filepath.Join(base, "limited", id); is[controllers] != want {
+				t.Errorf("of %q it is in %s, want %s", controllers, is[controllers], want)
+			}
+		}
+		e.must(t, "rm", "--force", "web")
+		for controllers, base := range own {
+			name, _, _ := strings.Cut(strings.TrimPrefix(controllers, "name="), ",")
+			if err := os.Remove(filepath.Join("/sys/fs/cgroup", name, base, "limited")); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// cgroupsOf returns the cgroups of a process, by their controllers; "" is that of version 2.
+func cgroupsOf(t *testing.T, pid int) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		of[fields[1]] = fields[2]
+	}
+	return of
 }
 
 func TestAContainerAtWork(t *testing.T) {

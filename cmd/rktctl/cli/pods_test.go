@@ -197,10 +197,14 @@ func TestStatusShowsAPodAndItsApps(t *testing.T) {
 	if err := abi.WriteStatus(status, apps[1].Name(), "", abi.Status{Code: 7, Time: at}); err != nil {
 		t.Fatal(err)
 	}
+	if err := apps[1].Update(func(r *disk.AppRecord) { r.Unknown = []string{"/novel", "/hostnam (is hostname meant?)"} }); err != nil {
+		t.Fatal(err)
+	}
 	got := done(t, "status", d.UUID()[:9])
 	for _, want := range []string{
 		`(?m)^pod +` + d.UUID() + `$`, `(?m)^state +running$`, `(?m)^id +web, in namespace default of /run/c.sock$`,
 		`(?m)^stage1 +native sha512-ab12$`, `(?m)^shim +process ` + strconv.Itoa(os.Getpid()) + `$`, `(?m)^directory +` + d.Path() + `$`,
+		`(?m)^ignored +of side: /novel, /hostnam \(is hostname meant\?\)$`,
 		`(?m)^APP +STATE +PID +CREATED +STARTED +ENDED$`, `(?m)^web +running +\d+ .* -$`, `(?m)^side +exited 7 +\d+ .*` + regexp.QuoteMeta(moment(at)) + `$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(got) {

@@ -56,6 +56,11 @@ func writeStatus(e *Env, p *view.Pod) error {
 		field("holder", "%s", processText(p.Holder))
 	}
 	field("directory", "%s", p.Dir)
+	for _, a := range p.Apps {
+		if len(a.Unknown) > 0 {
+			field("ignored", "of %s: %s", cmp.Or(a.ID, a.Name), strings.Join(a.Unknown, ", "))
+		}
+	}
 	for _, problem := range p.Problems {
 		field("problem", "%s", problem)
 	}

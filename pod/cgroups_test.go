@@ -65,13 +65,41 @@ func TestARelativeCgroupsPathOfAContainer(t *testing.T) {
 	}
 }
 
+// logged returns what this process logs until the test ends. Its only writer may be the test's
+// goroutine.
+func logged(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	text, out := new(bytes.Buffer), log.L.Logger.Out
+	log.L.Logger.SetOutput(text)
+	t.Cleanup(func() { log.L.Logger.SetOutput(out) })
+	return text
+}
+
+// Two daemons may have containers of one name in namespaces of one name. containerd itself asks for
+// this path, so the second container gets another one.
+func TestAContainerWhoseUsualCgroupIsInUseIsTold(t *testing.T) {
+	w := newWorld(t)
+	others, err := cgroup.Maker{}.Create(cgroup.Path{Namespace: w.cfg.Key.Namespace, ID: "a"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := logged(t)
+	w.mustCreate("a", "sleep 100")
+	usual := "/" + w.cfg.Key.Namespace + "/a"
+	if want := "the cgroup " + usual + " is in use, so the container is in " + usual + "-"; !strings.Contains(text.String(), want) {
+		t.Errorf("the log lacks %q: %s", want, text)
+	}
+	w.mustStart("a", "")
+	w.end("a")
+	if err := others.Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // docs/limits.md lists the limits that are not set.
 func TestLimitsThatAreNotSetAreTold(t *testing.T) {
 	w := newWorld(t)
-	var text bytes.Buffer // its only writer is this goroutine
-	out := log.L.Logger.Out
-	log.L.Logger.SetOutput(&text)
-	t.Cleanup(func() { log.L.Logger.SetOutput(out) })
+	text := logged(t)
 	told := func(after string, want ...string) {
 		t.Helper()
 		for _, words := range want {

@@ -26,7 +26,6 @@ func unchecked() []Unchecked {
 		{"/process/scheduler/runtime", NoMachine, "it needs a budget of real time"},
 		{"/process/scheduler/deadline", NoMachine, "it needs a budget of real time"},
 		{"/process/scheduler/period", NoMachine, "it needs a budget of real time"},
-		{"/linux/netDevices", NoMachine, "it needs a network device that the host can spare"},
 		{"/linux/intelRdt", NoMachine, "it needs a processor that has it"},
 		{"/linux/personality/flags", Invisible, "the specification defines none"},
 		{"/linux/seccomp/architectures", NoMachine, "it needs a program for another architecture"},

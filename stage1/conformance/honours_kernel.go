@@ -15,6 +15,9 @@ func kernelFields() []honoured {
 	return []honoured{
 		{name: "network-namespace", sentence: "the network namespace is its app's own", fields: []string{"/linux/namespaces/*/type"},
 			ask: namespace(specs.NetworkNamespace), facts: []fact{ownNamespace("net")}},
+		{name: "network-devices", sentence: "the network devices of the spec are in the app's network namespace, by the names of the spec",
+			fields: []string{"/linux/netDevices/*/name"}, ask: askDevice, with: (*trial).withDevice,
+			facts: []fact{has("file /proc/net/dev", movedDevice+":")}, missing: noTunnels},
 		{name: "cgroup-namespace", sentence: "the cgroup namespace is its app's own", fields: []string{"/linux/namespaces/*/type"},
 			ask: namespace(specs.CgroupNamespace), facts: []fact{ownNamespace("cgroup")}},
 		{name: "clocks", sentence: "the clocks have the offsets of the spec, in a time namespace",

@@ -45,6 +45,7 @@ func lies() map[string]string {
 		"/mounts/*/uidMappings/*/containerID": `/mounts/*/uidMappings/*/containerID 7`,
 		"/mounts/*/uidMappings/*/hostID":      `/mounts/*/uidMappings/*/hostID 7`,
 		"/mounts/*/uidMappings/*/size":        `/mounts/*/uidMappings '[{"containerID":7,"hostID":7,"size":1}]'`,
+		"/linux/netDevices/*/name":            `/linux/netDevices`,
 		"/process/args":                       `/process/args '["/bin/stage1-verify-app","inspect","another"]'`,
 		"/process/cwd":                        `/process/cwd '"/"'`,
 		"/process/ioPriority/class":           `/process/ioPriority/class '"IOPRIO_CLASS_IDLE"'`,

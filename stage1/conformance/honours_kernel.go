@@ -8,6 +8,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // kernelFields are about namespaces and about what the kernel allows a program.
@@ -78,14 +80,21 @@ func kernelFields() []honoured {
 			ask: func(s *specs.Spec) {
 				s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{Mode: specs.MpolInterleave, Nodes: "0", Flags: []specs.MemoryPolicyFlagType{specs.MpolFStaticNodes}}
 			},
-			facts: []fact{is("memory-policy", fmt.Sprintf("%#x 0x1", unix.MPOL_INTERLEAVE|unix.MPOL_F_STATIC_NODES))},
-			missing: func() string {
-				if _, err := memoryPolicy(""); err != nil {
-					return "the kernel has no memory policies"
-				}
-				return ""
-			}},
+			facts: []fact{is("memory-policy", fmt.Sprintf("%#x 0x1", policyOfNode0))}, missing: noPolicies},
 	}
+}
+
+// policyOfNode0 is the mode of a memory policy that takes memory from node 0.
+const policyOfNode0 = unix.MPOL_INTERLEAVE | unix.MPOL_F_STATIC_NODES
+
+// noPolicies returns the reason why no process can have that policy, or "".
+func noPolicies() string {
+	var nodes unix.CPUSet
+	nodes.Set(0)
+	if err := proc.OnThread(func() error { return unix.SetMemPolicy(policyOfNode0, &nodes) }); err != nil {
+		return fmt.Sprintf("the kernel has no memory policies, or node 0 has no memory: %s", err)
+	}
+	return ""
 }
 
 // namespace returns a change of a spec that asks for a namespace, unless the spec has it

@@ -40,7 +40,7 @@ const hierarchies = 10
 // docs/performance.md says. Counts do not depend on the load of the machine, as times do.
 func TestOperationsMakeNoMoreSystemCallsThanDocumented(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
-		runtime, trace := traced(t)
+		runtime, trace := traced(t, "containerd-shim-rkt-v1")
 		ctx := c.context(t)
 		next := func() strace.Counts {
 			calls, err := trace.Next()
@@ -131,8 +131,9 @@ func ofContainer(c strace.Call) bool {
 	return !strings.HasPrefix(c.Name, "exec")
 }
 
-// traced returns a runtime whose shim runs under strace, with everything that it starts.
-func traced(t *testing.T) (runtime string, trace *strace.Trace) {
+// traced returns a runtime whose shim, the program of a name, runs under strace, with everything that it
+// starts.
+func traced(t *testing.T, shim string) (runtime string, trace *strace.Trace) {
 	t.Helper()
 	if _, err := exec.LookPath("strace"); err != nil {
 		t.Skip("strace is not installed: make deps")
@@ -143,7 +144,8 @@ func traced(t *testing.T) (runtime string, trace *strace.Trace) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	// containerd reads the standard error of `start` to its end, and the tracer keeps it open.
-	executable(t, filepath.Join(suite.shims, "containerd-shim-rkt-traced-v1"),
-		fmt.Sprintf(`exec %s "$(dirname "$0")/containerd-shim-rkt-v1" "$@" 2>>%s/errors`, strings.Join(strace.Command(dir), " "), dir))
-	return "io.containerd.rkt-traced.v1", strace.Open(dir)
+	name := "traced" + strings.TrimPrefix(filepath.Base(dir), "strace-")
+	executable(t, filepath.Join(suite.shims, "containerd-shim-rkt-"+name+"-v1"),
+		fmt.Sprintf(`exec %s "$(dirname "$0")/%s" "$@" 2>>%s/errors`, strings.Join(strace.Command(dir), " "), shim, dir))
+	return "io.containerd.rkt-" + name + ".v1", strace.Open(dir)
 }

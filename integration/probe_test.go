@@ -11,6 +11,9 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
 // The stage1 oci declares what the runc below it can do. The first pod asks; later ones call
@@ -59,4 +62,40 @@ func (c *column) expectOneDomain(t *testing.T, task containerd.Task) {
 	kill(t, c.context(t), task, syscall.SIGKILL)
 	expectExit(t, exited, 137)
 	c.drop(t, task)
+}
+
+// The first pod executes features/probe, which executes runc. Later pods execute neither.
+// requirements.md#O5
+func TestLaterPodsExecuteNothingToLearnWhatRuncCanDo(t *testing.T) {
+	eachOf(t, []string{"oci"}, func(t *testing.T, c *column) {
+		if c.wraps != "" {
+			t.Skip("the answer is of runc only")
+		}
+		stage1 := "asked" + c.id()
+		if err := binaries.Wrap(t.Context(), suite.shims, stage1, "runc"); err != nil {
+			t.Fatal(err)
+		}
+		runtime, trace := traced(t, "containerd-shim-rkt-"+stage1+"-v1")
+		for pod, want := range []int{1, 0, 0} {
+			c.ctr(t, "run", "--rm", "--runtime", runtime, "--fifo-dir", c.fifoDir(nil), image.BusyboxName, c.id(), "true").must(t)
+			c.expectNothingLeft(t)
+			calls, err := trace.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var asked, answered int
+			for _, call := range calls {
+				switch {
+				case !strings.HasPrefix(call.Name, "exec") || call.Failed():
+				case strings.Contains(call.Args, "/features_probe"):
+					asked++
+				case strings.Contains(call.Args, `"features"`):
+					answered++
+				}
+			}
+			if asked != want || answered != want {
+				t.Errorf("pod %d has executed features/probe %d times and runc features %d times, want %d", pod, asked, answered, want)
+			}
+		}
+	})
 }

@@ -11,7 +11,7 @@ type config struct {
 	Exec          bool // the plan is for an exec
 	UserNamespace bool // the user namespace is not the host's
 
-	Cgroups         []int  // Files: open `tasks` files, to which the process writes "0"
+	Cgroups         []int  // Files by which it enters its cgroups: it writes "0" to them
 	CgroupNamespace bool   // make a new one
 	Loopback        bool   // bring up the loopback interface of a new network namespace
 	NetDevices      bool   // the supervisor has network devices to move

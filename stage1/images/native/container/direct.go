@@ -50,9 +50,6 @@ func (p *Prepared) Program() (program *fork.Program, why string) {
 	if c.ConsoleSize != nil {
 		program.Size = &unix.Winsize{Row: uint16(c.ConsoleSize.Height), Col: uint16(c.ConsoleSize.Width)}
 	}
-	for _, fd := range c.Cgroups {
-		program.Tasks = append(program.Tasks, p.Files[fd-firstFile])
-	}
 	if !strings.Contains(r.Args[0], "/") {
 		program.Paths = directories(r.Path)
 		for i, dir := range program.Paths {

@@ -296,7 +296,11 @@ func (c *config) enterCgroups() error {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
 			return fmt.Errorf("enter a cgroup: %w", err)
 		}
-		unix.Close(fd)
+	}
+	if n := len(c.Cgroups); n > 0 { // they follow each other
+		if err := unix.CloseRange(uint(c.Cgroups[0]), uint(c.Cgroups[n-1]), 0); err != nil {
+			return fmt.Errorf("close the files of cgroups: %w", err)
+		}
 	}
 	return nil
 }

@@ -9,24 +9,27 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
 // AppRequest asks for the first process of an app.
 type AppRequest struct {
 	Request abi.Request
 	Spec    *specs.Spec
-	// CgroupFiles are the `tasks` files of the app's cgroups, open for writing. On
-	// version 2 there are none, because the process is cloned into its cgroup.
+	// CgroupFiles are files by which the process enters its cgroups, open for writing. Tasks
+	// is the number of such files that it opens itself (fork.Process.Tasks). There are none of
+	// either if the process is cloned into its cgroup of version 2.
 	CgroupFiles []*os.File
+	Tasks       int
 	Filters     *Filters // may be nil
 }
 
 // ExecRequest asks for a further process in an app.
 type ExecRequest struct {
-	Request     abi.Request
-	Process     *specs.Process
-	App         *specs.Spec // the spec with which the app was made
-	CgroupFiles []*os.File  // as in AppRequest
+	Request abi.Request
+	Process *specs.Process
+	App     *specs.Spec // the spec with which the app was made
+	Tasks   int         // as in AppRequest
 	// JoinsUserNamespace is set if the app's user namespace is not the host's.
 	JoinsUserNamespace bool
 	// Chroot is the app's root, open, if the app has no mount namespace.
@@ -76,7 +79,12 @@ func (p *Prepared) give(f *os.File) int {
 	return p.lend(f)
 }
 
-func (p *Prepared) finish(c *config) *Prepared {
+// finish completes the plan when Files are complete. tasks is the number of files that the
+// process opens itself, and that follow Files.
+func (p *Prepared) finish(c *config, tasks int) *Prepared {
+	for i := range tasks {
+		c.Cgroups = append(c.Cgroups, fork.FirstTask(firstFile+len(p.Files))+i)
+	}
 	p.config, p.process = c, c.Process
 	return p
 }
@@ -116,13 +124,16 @@ func PrepareApp(r AppRequest) (_ *Prepared, err error) {
 	if c.Sysctl, err = parseSysctl(r.Spec, ns); err != nil {
 		return nil, err
 	}
-	if err := p.common(c, &r.Request, r.Spec.Process, r.Spec, r.CgroupFiles, r.Filters); err != nil {
+	for _, f := range r.CgroupFiles {
+		c.Cgroups = append(c.Cgroups, p.lend(f))
+	}
+	if err := p.common(c, &r.Request, r.Spec.Process, r.Spec, r.Filters); err != nil {
 		return nil, err
 	}
 	if err := p.filesystem(c, r.Spec, &r.Request); err != nil {
 		return nil, err
 	}
-	return p.finish(c), nil
+	return p.finish(c, r.Tasks), nil
 }
 
 // PrepareExec does for an exec what PrepareApp does for an app.
@@ -142,20 +153,17 @@ func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
 	if r.Chroot != nil && (r.Process.Terminal || r.Request.Terminal) {
 		return nil, refuse("process.terminal", "not supported without a mount namespace, because it needs mounts")
 	}
-	if err := p.common(c, &r.Request, r.Process, r.App, r.CgroupFiles, r.Filters); err != nil {
+	if err := p.common(c, &r.Request, r.Process, r.App, r.Filters); err != nil {
 		return nil, err
 	}
 	if err := c.Process.affinity(r.Process, r.App.Process); err != nil {
 		return nil, err
 	}
-	return p.finish(c), nil
+	return p.finish(c, r.Tasks), nil
 }
 
 // common fills in the parts that apps and execs share.
-func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *specs.Spec, cgroups []*os.File, filters *Filters) error {
-	for _, f := range cgroups {
-		c.Cgroups = append(c.Cgroups, p.lend(f))
-	}
+func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *specs.Spec, filters *Filters) error {
 	options := abi.Options{}
 	if r.Options != nil {
 		options = *r.Options

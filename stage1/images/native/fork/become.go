@@ -18,9 +18,9 @@ const atCWD = ^uintptr(99) // AT_FDCWD
 //go:nocheckptr
 func (l *plan) become() {
 	b := l.program
-	for _, fd := range b.tasks {
+	for i := range l.tasks {
 		// A thread that moves itself does not wait for a grace period of the kernel.
-		if _, _, errno := syscall.RawSyscall6(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b.zero)), 1, 0, 0, 0); errno != 0 {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_WRITE, uintptr(l.report+1+i), uintptr(unsafe.Pointer(&b.zero)), 1, 0, 0, 0); errno != 0 {
 			l.fail(stepCgroup, errno, 0)
 		}
 	}

@@ -57,6 +57,7 @@ func clone(a *cloneArgs) (int, syscall.Errno) {
 //go:nocheckptr
 func (l *plan) child() {
 	l.descriptors()
+	l.openTasks()
 	if forgets {
 		l.forget()
 	}
@@ -84,6 +85,9 @@ func (l *plan) child() {
 //go:nocheckptr
 func (l *plan) descriptors() {
 	for i, fd := range l.files {
+		if fd == opened {
+			continue
+		}
 		moved, _, errno := syscall.RawSyscall6(unix.SYS_FCNTL, uintptr(fd), unix.F_DUPFD_CLOEXEC, uintptr(l.above), 0, 0, 0)
 		if errno != 0 {
 			// The report socket may not be in place yet.
@@ -93,6 +97,9 @@ func (l *plan) descriptors() {
 		l.moved[i] = int32(moved)
 	}
 	for i, fd := range l.moved {
+		if l.files[i] == opened {
+			continue
+		}
 		var flags uintptr
 		if i >= l.kept {
 			flags = unix.O_CLOEXEC
@@ -105,6 +112,28 @@ func (l *plan) descriptors() {
 	const last = ^uint32(0)
 	if _, _, errno := syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, uintptr(len(l.files)), uintptr(last), 0, 0, 0, 0); errno != 0 {
 		l.fail(stepDescriptors, errno, 0)
+	}
+}
+
+// openTasks opens the files of the cgroups that the process enters, before it joins a user
+// namespace, in which it would not have the right to, and a mount namespace, in which they may
+// not be. Open files have the lowest free descriptors, so these follow the report's.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) openTasks() {
+	if len(l.tasks) == 0 {
+		return
+	}
+	first := uintptr(l.report + 1)
+	if _, _, errno := syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, first, first+uintptr(len(l.tasks))-1, 0, 0, 0, 0); errno != 0 {
+		l.fail(stepDescriptors, errno, 0)
+	}
+	for i := range l.tasks {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, atCWD, uintptr(unsafe.Pointer(l.tasks[i])), unix.O_WRONLY, 0, 0, 0); errno != 0 {
+			l.fail(stepTasks, errno, uint32(i))
+		}
 	}
 }
 

@@ -39,6 +39,7 @@
 // A process executes a program of the host (Start), or a Program of the namespaces that it has
 // joined, with an identity and limits of its own (Begin).
 //
-// The package knows nothing of apps, specs or requests. It enters cgroups of version 2 by
-// CLONE_INTO_CGROUP, and those of version 1 only with a Program.
+// The package knows nothing of apps, specs or requests. A process enters a cgroup of version 2 by
+// CLONE_INTO_CGROUP. It opens the files of cgroups of version 1 before it joins namespaces; a
+// Program enters them, and a program of the host has to do that itself.
 package fork

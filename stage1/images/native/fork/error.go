@@ -16,6 +16,7 @@ const (
 	executing             // no failure: a Program is executed next
 	terminal              // no failure: the packet has the master of a Program's terminal
 	stepDescriptors
+	stepTasks // index: of Process.Tasks
 	stepForget
 	stepJoin // index: of Process.Joins
 	stepClone
@@ -46,6 +47,7 @@ func (s step) String() string {
 	texts := [...]string{
 		cloned:          "starting",
 		stepDescriptors: "putting its descriptors in place",
+		stepTasks:       "opening",
 		stepForget:      "forgetting the memory of its parent",
 		stepJoin:        "joining",
 		stepClone:       "creating the process in its namespaces",
@@ -101,6 +103,8 @@ func (p *Process) failure(r *report) error {
 	switch {
 	case r.step == stepDescriptors && e.Errno == unix.EINVAL:
 		e.Errno = unix.EMFILE // above the limit, fcntl(2) returns another error
+	case r.step == stepTasks && int(r.value) < len(p.Tasks):
+		e.Doing += " " + p.Tasks[r.value]
 	case r.step == stepJoin && int(r.value) < len(p.Joins):
 		e.Doing += " " + p.Joins[r.value].What
 	case r.step == stepExec && p.Path != "":

@@ -13,12 +13,15 @@ import (
 // plan is a Process prepared for the child: numbers, and pointers into the sheet that has the
 // plan itself.
 type plan struct {
-	// Descriptor i of the child is files[i] of the parent. moved has room for temporary
-	// descriptor numbers. Descriptors from kept on are closed on exec.
+	// Descriptor i of the child is files[i] of the parent, or, if that is opened, a file that the
+	// child opens. moved has room for temporary descriptor numbers. Descriptors from kept on are
+	// closed on exec, except for those that the child opens.
 	files []int32
 	moved []int32
 	kept  int
 	above int // higher than all descriptors in files
+
+	tasks []*byte // paths; their descriptors follow the report's
 
 	// Descriptors of the child.
 	report, exe, dir int
@@ -53,6 +56,9 @@ type plan struct {
 	word  byte
 	none  byte
 }
+
+// opened takes the place of a descriptor of the parent in plan.files if the child opens the file.
+const opened = -1
 
 type join struct {
 	fd    int
@@ -94,11 +100,7 @@ func lay(p *Process, words *os.File) (*plan, *sheet, error) {
 // places is the most descriptors that the child has.
 func (p *Process) places() int {
 	const others = 5 // report, program, directory, cgroup, procfs of a label
-	n := len(p.Files) + len(p.Joins) + others
-	if p.Program != nil {
-		n += len(p.Program.Tasks)
-	}
-	return n
+	return len(p.Files) + len(p.Tasks) + len(p.Joins) + others
 }
 
 // room returns how large a sheet the plan takes at most.
@@ -108,7 +110,7 @@ func (p *Process) room() int {
 	if p.Program != nil {
 		n += int(unsafe.Sizeof(becoming{})) + p.Program.room()
 	}
-	return n + len(p.Clocks) + room([]string{p.Path}) + room(p.Args) + room(p.Env)
+	return n + len(p.Clocks) + room(p.Tasks) + room([]string{p.Path}) + room(p.Args) + room(p.Env)
 }
 
 func (l *plan) lay(p *Process, words *os.File, s *sheet) (err error) {
@@ -124,6 +126,14 @@ func (l *plan) lay(p *Process, words *os.File, s *sheet) (err error) {
 	}
 	l.kept = len(l.files)
 	l.report = l.place(words)
+	if l.tasks, err = s.texts(p.Tasks); err != nil {
+		return fmt.Errorf("files of cgroups: %w", err)
+	}
+	l.tasks = l.tasks[:len(p.Tasks)]
+	for range l.tasks {
+		l.files = append(l.files, opened)
+		l.above = max(l.above, len(l.files))
+	}
 	if p.Exe != nil {
 		l.exe = l.place(p.Exe)
 	}

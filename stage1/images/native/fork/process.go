@@ -23,6 +23,11 @@ type Process struct {
 
 	// Files[i] becomes descriptor i. The process gets no other descriptors.
 	Files []*os.File
+	// Tasks are the paths of `tasks` files of cgroups of version 1. The process opens them for
+	// writing before it joins namespaces. If it has a Program, it enters these cgroups, and
+	// closes the files before it looks at files of the app. Otherwise Tasks[i] becomes the
+	// descriptor FirstTask(len(Files))+i of Exe or Path, which has to do that.
+	Tasks []string
 
 	Joins []Join  // existing namespaces, joined in this order
 	New   uintptr // new namespaces: CLONE_NEW* flags
@@ -50,6 +55,9 @@ type Process struct {
 	// may stop before its first instruction.
 	Apart bool
 }
+
+// FirstTask returns the descriptor of the first of Tasks in a process with so many Files.
+func FirstTask(files int) int { return files + 1 } // between them is the socket of the reports
 
 // Join is a namespace to join with setns(2). File is a file of /proc/PID/ns, for one of
 // the CLONE_NEW* flags, or a pidfd, for any number of them.

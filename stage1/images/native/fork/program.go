@@ -14,9 +14,8 @@ import (
 // order of these fields. It looks at files of the app only after it has closed every
 // descriptor except its Files.
 type Program struct {
-	Tasks   []*os.File // `tasks` files of cgroups of version 1, to which it writes "0"
-	Label   *Label     // or nil
-	Keyring string     // name of the session keyring to join, or ""
+	Label   *Label // or nil
+	Keyring string // name of the session keyring to join, or ""
 	// Terminal makes a terminal in the app's devpts, which takes the place of the Files and
 	// becomes the controlling terminal. Size is its size, or nil.
 	Terminal bool
@@ -66,14 +65,13 @@ func (g *Program) room() int {
 		n += room([]string{g.Label.Names[0], g.Label.Names[1], g.Label.Value})
 	}
 	n += room([]string{g.Keyring, g.Dir}) + room(g.Paths) + room(g.Args) + room(g.Env)
-	return n + len(g.Tasks)*4 + len(g.Groups)*4 + len(g.Limits)*int(unsafe.Sizeof(Limit{})) + len(g.Filter)
+	return n + len(g.Groups)*4 + len(g.Limits)*int(unsafe.Sizeof(Limit{})) + len(g.Filter)
 }
 
 // becoming is a Program prepared for the child.
 type becoming struct {
-	tasks   []int32 // descriptors
-	keyring *byte   // or nil
-	zero    byte    // "0"
+	keyring *byte // or nil
+	zero    byte  // "0"
 
 	labelled bool
 	proc     int
@@ -133,10 +131,6 @@ const (
 func (l *plan) layProgram(g *Program, s *sheet, userNamespace bool) (err error) {
 	b := &carve[becoming](s, 1)[0]
 	l.program = b
-	b.tasks = carve[int32](s, len(g.Tasks))
-	for i, f := range g.Tasks {
-		b.tasks[i] = int32(l.place(f))
-	}
 	b.zero = '0'
 	if g.Label != nil {
 		b.labelled, b.proc = true, l.place(g.Label.Proc)

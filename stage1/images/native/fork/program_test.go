@@ -99,6 +99,63 @@ Seccomp:	2
 	}
 }
 
+// A process opens the files of its cgroups itself. Here they are ordinary files. The user of the
+// Program and root of the user namespace have no right to open them.
+func TestAProcessOpensTheFilesOfItsCgroups(t *testing.T) {
+	p := sleeper(t)
+	tasks := func() (paths []string) {
+		for _, name := range []string{"a", "b"} {
+			path := filepath.Join(t.TempDir(), name)
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			paths = append(paths, path)
+		}
+		return paths
+	}
+	expect := func(paths []string, want ...string) {
+		t.Helper()
+		for i, path := range paths {
+			if text, err := os.ReadFile(path); err != nil || string(text) != want[i] {
+				t.Errorf("file %d has the text %q (%v), want %q", i, text, err, want[i])
+			}
+		}
+	}
+
+	q := *p
+	q.Tasks = tasks()
+	output, err := executes(t, &q, func(g *Program) {
+		script(g, "ls /proc/self/fd")
+		g.UID, g.GID, g.Capabilities = 1234, 1234, Capabilities{}
+	})
+	if want := "0\n1\n2\n3\n"; err != nil || output != want { // 3 is the directory
+		t.Errorf("its descriptors are %q (%v), want %q", output, err, want)
+	}
+	expect(q.Tasks, "0", "0")
+
+	q = *p
+	q.Tasks = tasks()
+	q.New |= unix.CLONE_NEWUSER
+	q.Root = true
+	q.UIDMappings, q.GIDMappings = []IDMapping{{0, 100000, 10}}, []IDMapping{{0, 100000, 10}}
+	q.Path, q.Exe = busybox, nil
+	first := FirstTask(len(q.Files))
+	q.Args = []string{"sh", "-c", fmt.Sprintf("echo first >&%d; echo second >&%d; exec 2>/dev/null; echo third >&%d", first, first+1, first+2)}
+	pid, err := Start(context.Background(), &q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ws := reap(pid); ws.ExitStatus() == 0 {
+		t.Error("it has a descriptor too much")
+	}
+	expect(q.Tasks, "first\n", "second\n")
+
+	q.Tasks = []string{q.Tasks[0], "/none/tasks"}
+	if _, err := Start(context.Background(), &q); err == nil || err.Error() != "opening /none/tasks: no such file or directory" {
+		t.Errorf("the error for a file that does not exist is %v", err)
+	}
+}
+
 func TestAProgramOfAnotherUserOwnsItsFiles(t *testing.T) {
 	p := sleeper(t)
 	output, err := executes(t, p, func(g *Program) {
@@ -377,11 +434,11 @@ func TestAProcessIsHiddenUntilItsProgramIsExecuted(t *testing.T) {
 		const load, equal, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
 		filter := []unix.SockFilter{{Code: load}, {Code: equal, K: unix.SYS_EXECVE, Jf: 1}, {Code: ret, K: unix.SECCOMP_RET_USER_NOTIF}, {Code: ret, K: unix.SECCOMP_RET_ALLOW}}
 		g := &Program{
-			Dir: "/", Paths: []string{busybox}, Args: []string{"true"}, UID: 1000, GID: 1000, Tasks: []*os.File{w},
+			Dir: "/", Paths: []string{busybox}, Args: []string{"true"}, UID: 1000, GID: 1000,
 			Filter:      unsafe.Slice((*byte)(unsafe.Pointer(&filter[0])), len(filter)*unix.SizeofSockFilter),
 			FilterFlags: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER,
 		}
-		q := Process{Files: base.Files, Program: g, Root: mapped, Joins: []Join{{What: "the app", File: pidfd, Flags: int(p.New)}}}
+		q := Process{Files: base.Files, Tasks: []string{fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), w.Fd())}, Program: g, Root: mapped, Joins: []Join{{What: "the app", File: pidfd, Flags: int(p.New)}}}
 		q.Born = func(pid int) error { waits(t, pid, unix.SYS_READ); hidden(pid, "born", "0"); return nil }
 		b, err := Begin(context.Background(), &q)
 		if err != nil {

@@ -88,8 +88,8 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 	if !slices.ContainsFunc(a.spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.MountNamespace }) {
 		a.chroot = r.Rootfs
 	}
-	p.Cgroup = groups.dir
-	prepared, err := container.PrepareApp(container.AppRequest{Request: inside, Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
+	p.Cgroup, p.Tasks = groups.dir, groups.tasks
+	prepared, err := container.PrepareApp(container.AppRequest{Request: inside, Spec: a.spec, CgroupFiles: groups.files, Tasks: len(groups.tasks), Filters: &s.filters})
 	if err != nil {
 		return err
 	}

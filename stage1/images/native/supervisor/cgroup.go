@@ -17,8 +17,9 @@ import (
 // cgroups has the files by which a new process enters its app's cgroup. No thread of the
 // supervisor enters it.
 type cgroups struct {
-	tasks []*os.File // version 1: the process writes "0" to them
+	tasks []string   // version 1: the process opens them and writes "0" to them
 	dir   *os.File   // version 2: the process is cloned into it
+	files []*os.File // in place of both for a spawner: the process writes "0" to them
 }
 
 func openCgroups(c *abi.Cgroup) (g cgroups, err error) {
@@ -30,18 +31,12 @@ func openCgroups(c *abi.Cgroup) (g cgroups, err error) {
 		g.dir, err = proc.OpenFile(c.Dirs[0], unix.O_PATH|unix.O_DIRECTORY, 0)
 	case c.Version == 1:
 		for _, dir := range c.Dirs {
-			f, openErr := proc.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
-			if openErr != nil {
-				err = openErr
-				break
-			}
-			g.tasks = append(g.tasks, f)
+			g.tasks = append(g.tasks, filepath.Join(dir, "tasks"))
 		}
 	default:
 		err = fmt.Errorf("version %d with %d directories", c.Version, len(c.Dirs))
 	}
 	if err != nil {
-		g.close()
 		return cgroups{}, fmt.Errorf("open the app's cgroup: %w", err)
 	}
 	return g, nil
@@ -49,7 +44,7 @@ func openCgroups(c *abi.Cgroup) (g cgroups, err error) {
 
 func (g cgroups) close() {
 	g.dir.Close()
-	for _, f := range g.tasks {
+	for _, f := range g.files {
 		f.Close()
 	}
 }

@@ -77,7 +77,7 @@ func (s *Supervisor) execute(ctx context.Context, a *app, c *serve.Asked) (*proc
 	}
 	defer chroot.Close()
 	prepared, err := container.PrepareExec(container.ExecRequest{
-		Request: *r, Process: process, App: a.spec, CgroupFiles: groups.tasks, Chroot: chroot,
+		Request: *r, Process: process, App: a.spec, Tasks: len(groups.tasks), Chroot: chroot,
 		JoinsUserNamespace: a.joins&unix.CLONE_NEWUSER != 0, Filters: &s.filters,
 	})
 	if err != nil {
@@ -209,6 +209,7 @@ func (s *Supervisor) inApp(e *executing, begin func(*fork.Process) error) error 
 				Joins:  []fork.Join{join},
 				Root:   a.joins&unix.CLONE_NEWUSER != 0,
 				Cgroup: dir,
+				Tasks:  e.groups.tasks,
 				Apart:  dir != nil, // the app may be paused during the clone
 			})
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -140,18 +141,22 @@ func identify(s seqpacket.Socket, on bool) error {
 	})
 }
 
-// byHand makes a process enter its version 2 cgroup by itself, in the way of version 1,
-// because the program of a spawner does not clone into that cgroup.
+// byHand makes a process enter its cgroup by files that are open, because the program of a
+// spawner neither opens files of cgroups nor clones into a cgroup of version 2.
 func (g *cgroups) byHand() error {
-	if g.dir == nil {
-		return nil
+	paths := g.tasks
+	if g.dir != nil {
+		paths = []string{filepath.Join(g.dir.Name(), "cgroup.procs")}
+		g.dir.Close()
 	}
-	fd, err := unix.Openat(int(g.dir.Fd()), "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open the app's cgroup: %w", err)
+	g.dir, g.tasks = nil, nil
+	for _, path := range paths {
+		f, err := proc.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return fmt.Errorf("open the app's cgroup: %w", err)
+		}
+		g.files = append(g.files, f)
 	}
-	g.dir.Close()
-	g.dir, g.tasks = nil, []*os.File{os.NewFile(uintptr(fd), "cgroup.procs")}
 	return nil
 }
 

@@ -22,7 +22,7 @@ const worstRatio = 1.5
 
 // mostAnonymous is the highest accepted anonymous memory of a fresh pod of native, in bytes:
 // server and supervisor, a tenth more than measured (docs/performance.md).
-const mostAnonymous = 46e5
+const mostAnonymous = 43e5
 
 // The memory of a container beside its own processes has a budget, relative to runc's shim on
 // the same machine (containerd#7878, containerd#2020). Shared pages count in proportion.

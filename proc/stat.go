@@ -71,7 +71,7 @@ func readOnce(path string, buf []byte) ([]byte, error) {
 func parseStat(b []byte) (Stat, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
-		return Stat{}, fmt.Errorf("stat %.40q has no program name", b)
+		return Stat{}, fmt.Errorf("stat %.40q has no program name", string(b))
 	}
 	// After the name: state (field 3), parent (4), …, processor times (14 to 17), …,
 	// start time (22).
@@ -85,7 +85,7 @@ func parseStat(b []byte) (Stat, error) {
 		n++
 	}
 	if n < len(f) || len(f[0]) != 1 {
-		return Stat{}, fmt.Errorf("stat %.40q has %d fields after the name, want %d", b, n, len(f))
+		return Stat{}, fmt.Errorf("stat %.40q has %d fields after the name, want %d", string(b), n, len(f))
 	}
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(b[:open])))
 	if err != nil {

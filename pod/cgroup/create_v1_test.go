@@ -223,3 +223,30 @@ func TestSharesAreSetAsTheLibrarySetsThemOnVersion1(t *testing.T) {
 		}
 	}
 }
+
+func TestTheHierarchiesAreInTheListOfMounts(t *testing.T) {
+	long := "60 20 0:40 / /data/merged rw - overlay overlay lowerdir=" + strings.Repeat("/a/long/directory:", 1000) + "\n"
+	text := `20 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+30 20 0:26 / /sys/fs/cgroup rw shared:9 - tmpfs tmpfs rw,mode=755
+31 30 0:27 / /sys/fs/cgroup/systemd rw shared:10 - cgroup cgroup rw,xattr,name=systemd
+32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw shared:11 master:3 - cgroup cgroup rw,cpu,cpuacct
+` + long + `33 30 0:29 / /sys/fs/cgroup/devices rw - cgroup none rw,devices,clone_children
+34 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+35 20 0:27 / /tmp/other rw - cgroup cgroup rw,name=systemd
+36 30 0:31 / /sys/fs/cgroup/mine rw - cgroup cgroup rw,name=mine
+37 20 0:32 / /data/\040-\040cgroup rw - tmpfs tmpfs rw,devices
+`
+	want := map[string]string{
+		"name=systemd": "/sys/fs/cgroup/systemd",
+		"cpu":          "/sys/fs/cgroup/cpu,cpuacct",
+		"cpuacct":      "/sys/fs/cgroup/cpu,cpuacct",
+		"devices":      "/sys/fs/cgroup/devices",
+	}
+	if roots, err := parseRoots(strings.NewReader(text)); err != nil || !maps.Equal(roots, want) {
+		t.Errorf("they are %v (%v), want %v", roots, err, want)
+	}
+	twice := text + "38 30 0:29 / /sys/fs/cgroup/again rw - cgroup none rw,devices\n"
+	if roots, err := parseRoots(strings.NewReader(twice)); err == nil {
+		t.Errorf("with a controller that is mounted twice they are %v, and not unknown", roots)
+	}
+}

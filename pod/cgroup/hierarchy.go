@@ -1,7 +1,11 @@
 package cgroup
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +16,8 @@ import (
 	"github.com/opencontainers/cgroups/fs"
 	"github.com/opencontainers/cgroups/fs2"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // hierarchies describes the mounts of this host's cgroups.
@@ -70,32 +76,73 @@ var controllers = []string{
 // of mounts has them. The library looks for each controller by itself, which takes five times as
 // many system calls. ok is false if there is anything unusual.
 func usualRoots() (roots map[string]string, ok bool) {
-	mounts, err := cgroups.GetCgroupMounts(true)
+	f, err := proc.OpenFile("/proc/self/mountinfo", os.O_RDONLY, 0)
 	if err != nil {
 		return nil, false
 	}
-	roots = map[string]string{}
-	for _, m := range mounts {
-		if filepath.Dir(m.Mountpoint) != usualRoot {
-			continue
-		}
+	defer f.Close()
+	if roots, err = parseRoots(f); err != nil {
+		return nil, false
+	}
+	for _, dir := range distinct(roots) {
 		var st unix.Statfs_t
-		if err := unix.Statfs(m.Mountpoint, &st); err != nil || int64(st.Type) != unix.CGROUP_SUPER_MAGIC {
+		if err := unix.Statfs(dir, &st); err != nil || int64(st.Type) != unix.CGROUP_SUPER_MAGIC {
 			return nil, false // another mount hides it
-		}
-		for _, name := range m.Subsystems { // without "name="
-			if name == "systemd" {
-				name = "name=systemd"
-			} else if !slices.Contains(controllers, name) {
-				continue
-			}
-			if old := roots[name]; old != "" && old != m.Mountpoint {
-				return nil, false
-			}
-			roots[name] = m.Mountpoint
 		}
 	}
 	return roots, roots["devices"] != ""
+}
+
+// parseRoots finds in a text of the form of mountinfo (proc_pid_mountinfo(5)) the hierarchies
+// below usualRoot. It makes no garbage of other lines, of which each pod has some.
+func parseRoots(mountinfo io.Reader) (map[string]string, error) {
+	roots := map[string]string{}
+	for r := bufio.NewReader(mountinfo); ; {
+		line, err := r.ReadSlice('\n')
+		if err == io.EOF {
+			return roots, nil
+		}
+		whole := line
+		for err == bufio.ErrBufferFull { // an overlay has many directories
+			whole = nil
+			_, err = r.ReadSlice('\n')
+		}
+		if err != nil {
+			return nil, err
+		}
+		_, super, found := bytes.Cut(bytes.TrimSuffix(whole, []byte("\n")), []byte(" - cgroup "))
+		if !found {
+			continue
+		}
+		var point []byte
+		n := 0
+		for field := range bytes.FieldsSeq(whole) {
+			if n++; n == 5 {
+				point = field
+				break
+			}
+		}
+		_, options, _ := bytes.Cut(super, []byte(" ")) // the source
+		if dir := string(point); filepath.Dir(dir) == usualRoot {
+			if err := addRoots(roots, dir, string(options)); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// addRoots adds the controllers of a hierarchy, which are among the options of its mount.
+func addRoots(roots map[string]string, dir, options string) error {
+	for name := range strings.SplitSeq(options, ",") {
+		if name != "name=systemd" && !slices.Contains(controllers, name) {
+			continue
+		}
+		if old := roots[name]; old != "" && old != dir {
+			return fmt.Errorf("%s is mounted at %s and %s", name, old, dir)
+		}
+		roots[name] = dir
+	}
+	return nil
 }
 
 // searchRoots makes the library search for the directories of the hierarchies.

@@ -94,7 +94,7 @@ func (d *Dir) fill(key Key, stage1 Stage1Record, cgroups map[string]string) erro
 	if err := createFile(d.root, podLockFile, 0o600, nil); err != nil {
 		return err
 	}
-	if err := d.handle.create(podFile, newPodManifest()); err != nil {
+	if err := d.handle.createText(podFile, newPodManifest); err != nil {
 		return err
 	}
 	d.store.Fault("fill")

@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -88,11 +88,21 @@ func (h handle) write(name string, v any) error { return h.put(name, v, replaceA
 // create is write for a record that most probably does not exist yet.
 func (h handle) create(name string, v any) error { return h.put(name, v, createAt) }
 
+// createText is create for a record whose text is known.
+func (h handle) createText(name, text string) error {
+	return h.putText(name, []byte(text), createAt)
+}
+
 func (h handle) put(name string, v any, how func(dir int, name string, b []byte) error) error {
-	b, err := json.Marshal(v)
-	if err == nil {
-		err = h.in(filepath.Dir(name), func(fd int) error { return how(fd, filepath.Base(name), b) })
+	b, err := plainjson.Encode(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Join(h.dir.Name(), name), err)
 	}
+	return h.putText(name, b, how)
+}
+
+func (h handle) putText(name string, b []byte, how func(dir int, name string, b []byte) error) error {
+	err := h.in(filepath.Dir(name), func(fd int) error { return how(fd, filepath.Base(name), b) })
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Join(h.dir.Name(), name), err)
 	}

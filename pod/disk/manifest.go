@@ -28,15 +28,12 @@ const (
 	manifestFile  = "manifest"
 	mutableName   = "coreos.com/rkt/stage1/mutable"
 	imageNameBase = "containerd.io/container/"
+	appcVersion   = "0.8.11" // schema.AppContainerVersion
 )
 
-// newPodManifest returns the manifest of a pod without apps.
-func newPodManifest() *schema.PodManifest {
-	m := schema.BlankPodManifest()
-	m.Apps = schema.AppList{}
-	m.Annotations.Set(mutableName, "true")
-	return m
-}
+// newPodManifest is the manifest of a pod without apps, as appc's library writes it.
+const newPodManifest = `{"acVersion":"` + appcVersion + `","acKind":"PodManifest","apps":[],"volumes":null,"isolators":null,` +
+	`"annotations":[{"name":"` + mutableName + `","value":"true"}],"ports":null}`
 
 // newApp translates the fields of an OCI spec that appc has, too. Stage1s of interface
 // version 7 do not depend on the result: they get the spec itself.

@@ -10,6 +10,19 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
+func TestThePodManifestIsThatOfTheAppcLibrary(t *testing.T) {
+	m := schema.BlankPodManifest()
+	m.Apps = schema.AppList{}
+	m.Annotations.Set(mutableName, "true")
+	want, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if newPodManifest != string(want) {
+		t.Errorf("it is\n%s, want\n%s", newPodManifest, want)
+	}
+}
+
 func TestAnAppIsDescribedInBothManifests(t *testing.T) {
 	app := &types.App{Exec: types.Exec{"/bin/true"}, User: "1", Group: "2"}
 	text, entry, err := Describe("web", app)

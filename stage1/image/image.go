@@ -1,6 +1,7 @@
 package image
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +41,7 @@ func openImage(dir, digest string) (*Image, error) {
 	if i.text, err = readManifest(file); err != nil {
 		return nil, err
 	}
-	if i.manifest, err = parseManifest(i.text, file); err != nil {
+	if i.manifest, err = parseVerified(i.text, file); err != nil {
 		return nil, err
 	}
 	if i.manifest.features != "" {
@@ -62,11 +63,21 @@ func readManifest(file string) ([]byte, error) {
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		return nil, errors.Join(invalid("%s: not a regular file", file), err)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	text, err := readLimited(f, maxManifest+1)
 	if err == nil && len(text) > maxManifest {
 		err = fmt.Errorf("%s: more than %d bytes: %w", file, maxManifest, errdefs.ErrInvalidArgument)
 	}
 	return text, err
+}
+
+// readLimited reads a file to its end, or as much of it. It makes a buffer of the file's size.
+func readLimited(f *os.File, most int64) ([]byte, error) {
+	var b bytes.Buffer
+	if st, err := f.Stat(); err == nil {
+		b.Grow(int(min(st.Size(), most)) + bytes.MinRead)
+	}
+	_, err := b.ReadFrom(io.LimitReader(f, most))
+	return b.Bytes(), err
 }
 
 // Features returns the runtime-spec's features structure of an image directory as JSON, or

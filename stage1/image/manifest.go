@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -39,21 +38,36 @@ type manifest struct {
 	unknown  []string                         // annotations, without AnnotationPrefix
 }
 
-// parseManifest parses a manifest. file is its name in errors.
+// parseManifest parses a manifest that appc's library accepts. file is its name in errors.
 func parseManifest(text []byte, file string) (*manifest, error) {
-	im, err := UnmarshalManifest(text)
-	if err != nil {
+	if _, err := UnmarshalManifest(text); err != nil {
 		return nil, invalid("%s%s: not an appc ImageManifest as docs/stage1-abi.md describes it: %v", file, position(text, err), err)
+	}
+	return parseVerified(text, file)
+}
+
+// parseVerified is parseManifest for a manifest that was parsed before, when its tree was
+// rendered. A server reads it without appc's library, whose tables would stay in its memory.
+func parseVerified(text []byte, file string) (*manifest, error) {
+	var im struct {
+		Name        string `json:"name"`
+		Annotations []struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		} `json:"annotations"`
+	}
+	if err := plainjson.Decode(text, &im); err != nil {
+		return nil, invalid("%s%s: %v", file, position(text, err), err)
 	}
 	annotations := map[string]string{}
 	for _, a := range im.Annotations {
-		annotations[a.Name.String()] = a.Value
+		annotations[a.Name] = a.Value
 	}
 	version, err := interfaceVersion(annotations)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	m := &manifest{name: im.Name.String(), version: version, paths: map[abi.Entrypoint]string{}, unknown: unknownNames(annotations, version)}
+	m := &manifest{name: im.Name, version: version, paths: map[abi.Entrypoint]string{}, unknown: unknownNames(annotations, version)}
 	for _, e := range abi.Entrypoints() {
 		if p, ok := annotations[abi.AnnotationPrefix+string(e)]; ok {
 			if err := checkPath(p); err != nil {
@@ -254,7 +268,7 @@ func readFeatures(dir, path string) (features, error) {
 		return f, fmt.Errorf("features document: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxManifest))
+	text, err := readLimited(file, maxManifest)
 	if err != nil {
 		return f, err
 	}

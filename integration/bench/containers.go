@@ -147,13 +147,18 @@ func end(ctx context.Context, task containerd.Task, exited <-chan containerd.Exi
 	return err
 }
 
-// spent records the processor time since the meter showed used, and returns what it shows now.
-func (r *rig) spent(ctx context.Context, op operation, used float64, record recorder) (float64, error) {
+// spent records the processor time since the meter showed used, and the page faults if the
+// table has them, and returns what the meter shows now.
+func (r *rig) spent(ctx context.Context, op operation, used use, record recorder) (use, error) {
 	now, err := r.meter.settled(ctx)
-	if err == nil {
-		record(op, now-used)
+	if err != nil {
+		return now, err
 	}
-	return now, err
+	record(op, now.cpu-used.cpu)
+	if faults, ok := op.faults(); ok {
+		record(faults, now.faults-used.faults)
+	}
+	return now, nil
 }
 
 // measurePods measures pods of one container from Create to Delete.

@@ -7,31 +7,45 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// meter counts the processor time of containerd, its clients, the shims and everything in the
-// containers. The time of this program, which is a client as well, is not in it.
+// meter counts the processor time and the page faults of containerd, its clients, the shims and
+// everything in the containers. Those of this program, which is a client as well, are not in it.
 type meter struct {
+	cpu, memory account
+}
+
+// account is one of a meter's counts: the sum of two cgroups.
+type account struct {
 	daemon     string // cgroup of containerd, of what it has started, and of ctr
 	containers string // cgroup above those of the containers
 	file       string // in these cgroups
-	parse      func(string) (time.Duration, error)
+	parse      func(string) (float64, error)
 }
 
-// newMeter makes the cgroups. The kernel adds the time of a removed cgroup to its parent, so
+// use is what a meter shows.
+type use struct {
+	cpu    float64 // milliseconds
+	faults float64
+}
+
+// newMeter makes the cgroups. The kernel adds the counts of a removed cgroup to its parent, so
 // nothing is lost when containers are deleted.
 func newMeter(namespace string) (*meter, error) {
-	m := &meter{file: "cpu.stat", parse: parseCPUStat}
-	root := "/sys/fs/cgroup"
-	if cgroupVersion() == "v1" {
-		root, m.file, m.parse = "/sys/fs/cgroup/cpuacct", "cpuacct.usage", parseCPUUsage
+	under := func(root, file string, parse func(string) (float64, error)) account {
+		return account{filepath.Join(root, namespace+"-daemon"), filepath.Join(root, namespace), file, parse}
 	}
-	m.daemon = filepath.Join(root, namespace+"-daemon")
-	m.containers = filepath.Join(root, namespace)
-	for _, dir := range []string{m.daemon, m.containers} {
+	root := "/sys/fs/cgroup"
+	m := &meter{cpu: under(root, "cpu.stat", parseCPUStat), memory: under(root, "memory.stat", parseFaults)}
+	if cgroupVersion() == "v1" {
+		m.cpu = under(filepath.Join(root, "cpuacct"), "cpuacct.usage", parseCPUUsage)
+		m.memory = under(filepath.Join(root, "memory"), "memory.stat", parseFaults)
+	}
+	for _, dir := range m.dirs() {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, errors.Join(err, m.close())
 		}
@@ -39,26 +53,40 @@ func newMeter(namespace string) (*meter, error) {
 	return m, nil
 }
 
-// take moves a process, and what it will start, to the cgroup.
-func (m *meter) take(pid int) error {
-	return os.WriteFile(filepath.Join(m.daemon, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+// dirs returns the directories of the cgroups.
+func (m *meter) dirs() []string {
+	dirs := []string{m.cpu.daemon, m.cpu.containers}
+	if m.memory.daemon != m.cpu.daemon {
+		dirs = append(dirs, m.memory.daemon, m.memory.containers)
+	}
+	return dirs
 }
 
-// read returns the processor time used so far, in milliseconds.
-func (m *meter) read() (float64, error) {
-	var sum time.Duration
-	for _, dir := range []string{m.daemon, m.containers} {
-		text, err := os.ReadFile(filepath.Join(dir, m.file))
+// take moves a process, and what it will start, to the cgroups.
+func (m *meter) take(pid int) error {
+	for _, dir := range slices.Compact([]string{m.cpu.daemon, m.memory.daemon}) {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read returns the sum of the two cgroups.
+func (a account) read() (float64, error) {
+	var sum float64
+	for _, dir := range []string{a.daemon, a.containers} {
+		text, err := os.ReadFile(filepath.Join(dir, a.file))
 		if err != nil {
 			return 0, err
 		}
-		used, err := m.parse(string(text))
+		n, err := a.parse(string(text))
 		if err != nil {
-			return 0, fmt.Errorf("%s/%s: %w", dir, m.file, err)
+			return 0, fmt.Errorf("%s/%s: %w", dir, a.file, err)
 		}
-		sum += used
+		sum += n
 	}
-	return float64(sum) / float64(time.Millisecond), nil
+	return sum, nil
 }
 
 // Work behind an answer counts for the operation that caused it: settled waits until less than
@@ -69,28 +97,35 @@ const (
 	restPatience = 2 * time.Second
 )
 
-// settled returns the processor time used so far, once nearly none is being used.
-func (m *meter) settled(ctx context.Context) (float64, error) {
+// settled returns what was used so far, once nearly no processor time is being used.
+func (m *meter) settled(ctx context.Context) (use, error) {
 	deadline := time.Now().Add(restPatience)
-	last, err := m.read()
+	last, err := m.cpu.read()
 	for err == nil && time.Now().Before(deadline) {
 		select {
 		case <-time.After(restTime):
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return use{}, ctx.Err()
 		}
 		var now float64
-		if now, err = m.read(); err == nil && now-last < restUse {
-			return now, nil
+		if now, err = m.cpu.read(); err != nil {
+			break
 		}
-		last = now
+		rested := now-last < restUse
+		if last = now; rested {
+			break
+		}
 	}
-	return last, err
+	if err != nil {
+		return use{}, err
+	}
+	faults, err := m.memory.read()
+	return use{last, faults}, err
 }
 
 // close removes the cgroups, which must be empty.
 func (m *meter) close() (err error) {
-	for _, dir := range []string{m.daemon, m.containers} {
+	for _, dir := range m.dirs() {
 		if e := os.Remove(dir); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
@@ -98,19 +133,33 @@ func (m *meter) close() (err error) {
 	return err
 }
 
-// parseCPUUsage reads cpuacct.usage, in nanoseconds.
-func parseCPUUsage(text string) (time.Duration, error) {
-	ns, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	return time.Duration(ns), err
+// parseCPUUsage returns the milliseconds of cpuacct.usage, which has nanoseconds.
+func parseCPUUsage(text string) (float64, error) {
+	ns, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	return ns / 1e6, err
 }
 
-// parseCPUStat reads usage_usec of cpu.stat.
-func parseCPUStat(text string) (time.Duration, error) {
+// parseCPUStat returns the milliseconds of usage_usec in cpu.stat.
+func parseCPUStat(text string) (float64, error) {
+	us, err := field(text, "usage_usec")
+	return us / 1e3, err
+}
+
+// parseFaults returns the page faults in memory.stat, with those of the cgroups below, which
+// version 1 counts in a line of its own.
+func parseFaults(text string) (float64, error) {
+	if n, err := field(text, "total_pgfault"); err == nil {
+		return n, nil
+	}
+	return field(text, "pgfault")
+}
+
+// field returns the number of a line such as "name 12".
+func field(text, name string) (float64, error) {
 	for line := range strings.Lines(text) {
-		if us, ok := strings.CutPrefix(line, "usage_usec "); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(us), 10, 64)
-			return time.Duration(n) * time.Microsecond, err
+		if n, ok := strings.CutPrefix(line, name+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(n), 64)
 		}
 	}
-	return 0, errors.New("without usage_usec")
+	return 0, errors.New("without " + name)
 }

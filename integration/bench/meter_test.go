@@ -1,21 +1,25 @@
 package main
 
-import (
-	"testing"
-	"time"
-)
+import "testing"
 
-func TestProcessorTimeOfBothVersionsOfCgroups(t *testing.T) {
-	for text, parse := range map[string]func(string) (time.Duration, error){
-		"1234567\n": parseCPUUsage,
-		"usage_usec 1234\nuser_usec 1000\nsystem_usec 234\n": parseCPUStat,
+func TestCountsOfBothVersionsOfCgroups(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		parse func(string) (float64, error)
+		want  float64
+	}{
+		{"1234567\n", parseCPUUsage, 1.234567},
+		{"usage_usec 1234\nuser_usec 1000\nsystem_usec 234\n", parseCPUStat, 1.234},
+		{"pgfault 1\ntotal_cache 5\ntotal_pgfault 23\n", parseFaults, 23},
+		{"anon 4096\npgfault 24\npgmajfault 1\n", parseFaults, 24},
 	} {
-		got, err := parse(text)
-		if err != nil || got.Truncate(time.Microsecond) != 1234*time.Microsecond {
-			t.Errorf("%q: %v, %v", text, got, err)
+		if got, err := c.parse(c.text); err != nil || got != c.want {
+			t.Errorf("%q: %v, %v; want %v", c.text, got, err, c.want)
 		}
 	}
-	if _, err := parseCPUStat("user_usec 1\n"); err == nil {
-		t.Error("a text without usage_usec was accepted")
+	for _, parse := range []func(string) (float64, error){parseCPUStat, parseFaults} {
+		if _, err := parse("user_usec 1\n"); err == nil {
+			t.Error("a text without the count was accepted")
+		}
 	}
 }

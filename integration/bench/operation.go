@@ -8,22 +8,28 @@ type operation int
 const (
 	opRun operation = iota
 	opRunCPU
+	opRunFaults
 	opColdRun
 	opColdRunCPU
 	opFirstCreate
 	opFirstStart
 	opFirst
 	opFirstCPU
+	opFirstFaults
 	opLastEnd
 	opLastEndCPU
+	opLastEndFaults
 	opCreate
 	opStart
 	opCreateStart
 	opCreateStartCPU
+	opCreateStartFaults
 	opEnd
 	opEndCPU
+	opEndFaults
 	opExec
 	opExecCPU
+	opExecFaults
 	opTogether
 	opTogetherCPU
 	opManyPods
@@ -37,6 +43,15 @@ const (
 	opThroughput
 	opShimCPU
 )
+
+// faults returns the operation that has the page faults of one that has the processor time.
+func (o operation) faults() (operation, bool) {
+	switch o {
+	case opRunCPU, opFirstCPU, opLastEndCPU, opCreateStartCPU, opEndCPU, opExecCPU:
+		return o + 1, true
+	}
+	return 0, false
+}
 
 // description describes a line of the table.
 type description struct {
@@ -60,6 +75,8 @@ func (o operation) describe() description {
 		return description{name: "`ctr run --rm … true`", unit: "ms", budget: budget{bound: 0.6}}
 	case opRunCPU:
 		return description{name: "processor time of `ctr run --rm … true`", unit: "ms"}
+	case opRunFaults:
+		return description{name: "page faults of `ctr run --rm … true`", unit: "count"}
 	case opColdRun:
 		return description{name: "`ctr run --rm … true`, programs not in memory", unit: "ms"}
 	case opColdRunCPU:
@@ -72,10 +89,14 @@ func (o operation) describe() description {
 		return description{name: "Create + Start of a new pod's container", unit: "ms"}
 	case opFirstCPU:
 		return description{name: "processor time of Create + Start of a new pod's container", unit: "ms"}
+	case opFirstFaults:
+		return description{name: "page faults of Create + Start of a new pod's container", unit: "count"}
 	case opLastEnd:
 		return description{name: "Kill + Delete of a pod's last container", unit: "ms"}
 	case opLastEndCPU:
 		return description{name: "processor time of Kill + Delete of a pod's last container", unit: "ms"}
+	case opLastEndFaults:
+		return description{name: "page faults of Kill + Delete of a pod's last container", unit: "count"}
 	case opCreate:
 		return description{name: "Create of one more container", unit: "ms"}
 	case opStart:
@@ -84,14 +105,20 @@ func (o operation) describe() description {
 		return description{name: "Create + Start of one more container", unit: "ms", budget: budget{bound: 0.25}}
 	case opCreateStartCPU:
 		return description{name: "processor time of Create + Start of one more container", unit: "ms"}
+	case opCreateStartFaults:
+		return description{name: "page faults of Create + Start of one more container", unit: "count"}
 	case opEnd:
 		return description{name: "Kill + Delete of one of many", unit: "ms", budget: budget{bound: 0.25}}
 	case opEndCPU:
 		return description{name: "processor time of Kill + Delete of one of many", unit: "ms"}
+	case opEndFaults:
+		return description{name: "page faults of Kill + Delete of one of many", unit: "count"}
 	case opExec:
 		return description{name: "Exec + Start + Wait of `true`", unit: "ms", budget: budget{bound: 0.25}}
 	case opExecCPU:
 		return description{name: "processor time of Exec + Start + Wait + Delete of `true`", unit: "ms"}
+	case opExecFaults:
+		return description{name: "page faults of Exec + Start + Wait + Delete of `true`", unit: "count"}
 	case opTogether:
 		return description{name: "ten pods from Create to Delete at once", unit: "ms"}
 	case opTogetherCPU:

@@ -40,8 +40,9 @@ func document(m *machine, table string) string {
 %s
 %s
 Medians, with the percentile of the bad end in brackets: the 90th, or the 10th where more is
-better. The processor time is that of containerd, ctr, the shims, the stage1 and the containers
-together, and includes the work that follows an answer. null is a shim above an empty pod
+better. Processor time and page faults are those of containerd, ctr, the shims, the stage1 and the
+containers together, with the work that follows an answer. The kernel's count of page faults may
+lack the last 64 of each processor. null is a shim above an empty pod
 (internal/nullshim): containerd and the clients take the rest. The budgets are for native, and a
 budget with × is a ratio to runc, but for those of many pods and containers.
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -196,12 +197,20 @@ type Counts struct {
 	Cgroup []Call
 	// Files are all calls on files and directories below dir.
 	Files []Call
+	// All is the number of calls, without those by which Go's runtime schedules.
+	All int
 }
+
+// scheduling are the calls by which threads of a Go program wait for each other and for timers.
+var scheduling = []string{"futex", "nanosleep", "clock_nanosleep", "epoll_pwait", "sched_yield", "tgkill", "getpid", "rt_sigreturn", "restart_syscall"}
 
 // Count sorts calls. dir is the directory of everything that the programs make.
 func Count(calls []Call, dir string) Counts {
 	var n Counts
 	for _, c := range calls {
+		if !slices.Contains(scheduling, c.Name) {
+			n.All++
+		}
 		cgroup, below := c.On("/sys/fs/cgroup"), c.On(dir)
 		switch {
 		case strings.HasPrefix(c.Name, "exec"):

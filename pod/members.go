@@ -162,6 +162,9 @@ type origin struct {
 type networks struct {
 	mu      sync.Mutex
 	watched []fs.FileInfo
+	calls   sync.WaitGroup  // that tell the stage1 of changes
+	lasting context.Context // until end is called, after which no call begins
+	end     context.CancelFunc
 }
 
 // networkWatch tells a stage1 when a network namespace has changed.

@@ -41,6 +41,31 @@ func (n *networks) release(ns fs.FileInfo) {
 	n.watched = slices.DeleteFunc(n.watched, func(w fs.FileInfo) bool { return os.SameFile(w, ns) })
 }
 
+// during calls f, whose context ends when stop is called. After stop it does not call it.
+func (n *networks) during(ctx context.Context, f func(context.Context)) {
+	n.mu.Lock()
+	if n.lasting.Err() != nil {
+		n.mu.Unlock()
+		return
+	}
+	n.calls.Add(1)
+	n.mu.Unlock()
+	defer n.calls.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.lasting, cancel)()
+	f(ctx)
+}
+
+// stop ends the calls that tell the stage1 of changes, and waits for them, because each writes
+// files to the pod's directory.
+func (n *networks) stop() {
+	n.mu.Lock()
+	n.end()
+	n.mu.Unlock()
+	n.calls.Wait()
+}
+
 // watchNetwork begins to watch the network namespace of a path, for a stage1 that has the
 // entrypoint network. It returns nil, which tell and close accept, if there is nothing to watch:
 // the path is empty, the namespace is the host's, or the sandbox or another app of the session
@@ -107,9 +132,11 @@ func (w *networkWatch) tell(ctx context.Context, now bool) {
 	go func() {
 		for now || w.changed() {
 			now = false
-			if err := w.session.stage1.Invoke(ctx, w.call()); err != nil && w.session.alive() {
-				w.session.log(ctx, err).Warn("a change of the network namespace")
-			}
+			w.session.networks.during(ctx, func(ctx context.Context) {
+				if err := w.session.stage1.Invoke(ctx, w.call()); err != nil && w.session.alive() {
+					w.session.log(ctx, err).Warn("a change of the network namespace")
+				}
+			})
 		}
 	}()
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
@@ -84,6 +85,32 @@ func TestAStage1IsToldOfChangesOfTheNetwork(t *testing.T) {
 	if left := netlinkSockets(t); left > 0 {
 		t.Errorf("%d netlink sockets are left", left)
 	}
+}
+
+// Each call of an entrypoint writes to the pod's directory, so a call that is under way when the
+// pod ends is ended before the directory is removed.
+func TestThePodIsRemovedAfterTheCallThatTellsOfItsNetwork(t *testing.T) {
+	w := newWorld(t)
+	w.stage1.has[abi.Network] = true
+	ended := make(chan []string, 1)
+	w.stage1.on(abi.Network, func(c *fakeCall) error {
+		<-c.ctx.Done()
+		time.Sleep(20 * time.Millisecond) // for a removal that does not wait
+		select {
+		case ended <- append(w.podDirs("run"), w.podDirs("exited-garbage")...):
+		default: // lo has changed more than once
+		}
+		return c.ctx.Err()
+	})
+	pid := newNetns(w)
+	w.createIn("a", pid)
+	change(w, pid, "link", "set", "lo", "up")
+	wait.Until(t, "the stage1 is told", func() bool { return w.stage1.called(abi.Network) })
+	w.end("a")
+	if dirs := wait.For(t, "the end of the call", ended); len(dirs) != 1 {
+		t.Errorf("at the end of the call the directories of pods are %q, want one", dirs)
+	}
+	wait.Until(t, "the pod is removed", func() bool { return len(w.podDirs("run"))+len(w.podDirs("exited-garbage")) == 0 })
 }
 
 func TestAStage1WithoutTheEntrypointIsNotToldOfTheNetwork(t *testing.T) {

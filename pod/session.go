@@ -24,7 +24,9 @@ const (
 const noticeGrace = 200 * time.Millisecond
 
 func newSession(p *Pod, o owner, from origin) *session {
-	return &session{pod: p, owner: o, origin: from}
+	s := &session{pod: p, owner: o, origin: from}
+	s.networks.lasting, s.networks.end = context.WithCancel(context.Background())
+	return s
 }
 
 // acquire returns the pod's session for an app. If there is none, it begins one. If the
@@ -298,6 +300,7 @@ func (p *Pod) endBehind(ctx context.Context, s *session, last *disk.AppDir) erro
 // remove waits until stop has returned, and removes the pod.
 func (s *session) remove(ctx context.Context) error {
 	s.await(sessionState.without)
+	s.networks.stop()
 	err := s.dir.MarkExited()
 	if s.stage1.Has(abi.GC) {
 		if gcErr := s.stage1.Invoke(ctx, s.call(abi.GC, "")); gcErr != nil {

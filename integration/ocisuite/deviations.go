@@ -37,6 +37,8 @@ func deviations() []deviation {
 		{"poststop_fail", []string{"runc", "runc-shim"}, "if any poststop hook fails, .*", false, "runc 1.1 does not run the hooks that follow one that fails"},
 		{"hooks_stdin", []string{"runc"}, "the state of the container .*", false, "the program expects the status `created` for hooks of create, which is `creating`; runc 1.1 runs poststart hooks before the program starts"},
 		{"hooks_stdin", []string{"runc-shim", "native", "nspawn"}, "the state of the container .*", false, "the program expects the path of its bundle, and containerd gives shims a bundle of its own; and the status `created` for hooks of create, which is `creating`"},
+		{"linux_cgroups_devices", []string{"runc", "runc-shim"}, "devices c 10:229 rwm is set correctly", false, "the program expects its rules at the first lines of devices.list, where runc has the rules for every container's devices"},
+		{"linux_cgroups_relative_devices", []string{"runc", "runc-shim"}, "devices c 10:229 rwm is set correctly", false, "as linux_cgroups_devices"},
 		{"hooks", []string{"oci"}, "exit status 1", false, noPoststart},
 		{"hooks_stdin", []string{"oci"}, "exit status 1|the state of the container .*", false, noPoststart},
 		{"poststart_fail", []string{"oci"}, "if any poststart hook fails, .*", false, noPoststart},
@@ -54,8 +56,6 @@ func ofPrograms(all []string) []deviation {
 		{"process_rlimits", all, "has expected soft RLIMIT_NOFILE", false,
 			"Go's runtime raises the soft limit of runtimetest itself. runc may end before, because it has RLIMIT_AS when it loads the seccomp filter"},
 		{"start", all, "exit status 1", false, "the program creates a container without `process`, and expects an error of start. It is an error of create already"},
-		{"linux_cgroups_devices", all, "devices c 10:229 rwm is set correctly", false, "the program expects its rules at fixed lines of devices.list, where the rules for every container's devices are"},
-		{"linux_cgroups_relative_devices", all, "devices c 10:229 rwm is set correctly", false, "as linux_cgroups_devices"},
 	}
 }
 

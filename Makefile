@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-kit test-release test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install uninstall release clean
+.PHONY: help deps build check lint test test-unit test-kit test-release test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm kvm compat bench demo install uninstall release clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -50,6 +50,11 @@ build: ## build the shim, its stage1 images and rktctl, with its man pages, into
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '-s -w -X main.version=$(VERSION)' -o '$(BIN)/rktctl' ./cmd/rktctl
 	@scripts/stage1-images '$(BIN)/stage1'
 	@GOARCH='' SOURCE_DATE_EPOCH=$$(scripts/epoch) go run ./cmd/rktctl/pages '$(BIN)/share'
+
+kvm: ## fetch Debian's kernel for the machines of the stage1 kvm into bin/kvm/
+	@scripts/deps lz4 kmod
+	@echo "==> making the kernel of machines in bin/kvm/"
+	@go run ./stage1/images/kvm/machine/kernel '$(BIN)/kvm'
 
 check: ## gofmt, go vet and shellcheck
 	@scripts/check
@@ -137,6 +142,11 @@ test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS, ARCH=arm64
 
 test-vm-short: override VM_FLAGS += -short
 test-vm-short: test-vm ## the part of test-vm that make test runs, in minutes
+
+test-kvm: kvm ## virtual machines: tests that boot QEMU (KVM_FLAGS)
+	@echo "==> tests that boot machines"
+	@scripts/deps $(QEMU_$(ARCH))
+	@RKT_TEST_KVM='$(BIN)/kvm' go test -count=1 -timeout 60m -json $(KVM_FLAGS) ./stage1/images/kvm/... | $(REPORT)
 
 compat: deps build ## the kit's results for the bundled stage1s, and the suite of rkt's images, into docs/
 	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md $(addprefix $(BIN)/stage1/,native oci nspawn fly) guide

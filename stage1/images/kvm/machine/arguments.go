@@ -1,0 +1,85 @@
+package machine
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// qemu is the path of Debian's QEMU.
+const qemu = "/usr/bin/qemu-system-x86_64"
+
+// tbSize is the size in MiB of the buffer in which TCG keeps translated code. Its default grows with
+// the host's memory.
+const tbSize = 64
+
+// sandbox is QEMU's own filter of system calls.
+const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+// commandLine collects the arguments of QEMU and the files that it inherits.
+type commandLine struct {
+	args    []string
+	files   []*os.File // descriptors from 3 on
+	monitor *os.File   // this process's end of the monitor's socket
+}
+
+// newCommandLine returns the command line of a machine without shares. It takes over channel and
+// console.
+func newCommandLine(c *Config) (*commandLine, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return nil, err
+	}
+	l := &commandLine{monitor: os.NewFile(uintptr(pair[0]), "monitor")}
+	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-sandbox", sandbox)
+	l.add("-chardev", "socket,id=monitor,fd="+l.pass(os.NewFile(uintptr(pair[1]), "monitor")), "-mon", "chardev=monitor,mode=control", "-S")
+	l.add("-machine", "q35,memory-backend=memory,vmport=off,smm=off,sata=off,smbus=off")
+	switch c.Accel {
+	case KVM:
+		l.add("-accel", "kvm", "-cpu", "host")
+	case TCG:
+		l.add("-accel", "tcg,thread=multi,tb-size="+strconv.Itoa(tbSize), "-cpu", "max")
+	}
+	size := strconv.FormatInt(c.Memory/mebibyte, 10) + "M"
+	// virtiofsd maps the memory of the guest, so it is a file.
+	l.add("-smp", strconv.Itoa(c.CPUs), "-m", size, "-object", "memory-backend-memfd,id=memory,share=on,size="+size)
+	l.add("-kernel", c.Kernel, "-initrd", filepath.Join(c.Dir, initrd), "-append", kernelArguments(c))
+	l.add("-add-fd", "set=1,fd="+l.pass(c.Console), "-chardev", "file,id=console,append=on,path=/dev/fdset/1", "-serial", "chardev:console")
+	l.add("-device", "virtio-serial-pci,max_ports=2")
+	l.add("-chardev", "socket,id=channel,fd="+l.pass(c.Channel), "-device", "virtserialport,chardev=channel,name="+ChannelName)
+	l.add("-object", "rng-builtin,id=random", "-device", "virtio-rng-pci,rng=random")
+	return l, nil
+}
+
+// kernelArguments returns the command line of the kernel.
+func kernelArguments(c *Config) string {
+	line := "console=ttyS0 quiet panic=-1 reboot=t"
+	if c.Cmdline != "" {
+		line += " " + c.Cmdline
+	}
+	return line
+}
+
+// share adds a share whose virtiofsd is at the other end of a socket.
+func (l *commandLine) share(n int, s *Share, socket *os.File) {
+	id := "share" + strconv.Itoa(n)
+	l.add("-chardev", "socket,id="+id+",fd="+l.pass(socket), "-device", "vhost-user-fs-pci,chardev="+id+",tag="+s.Tag)
+}
+
+func (l *commandLine) add(args ...string) { l.args = append(l.args, args...) }
+
+// pass has QEMU inherit a file, and returns the number of its descriptor.
+func (l *commandLine) pass(f *os.File) string {
+	l.files = append(l.files, f)
+	return strconv.Itoa(2 + len(l.files))
+}
+
+// close closes the files that QEMU has inherited.
+func (l *commandLine) close() { proc.CloseFiles(l.files...) }

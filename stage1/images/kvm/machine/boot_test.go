@@ -1,0 +1,352 @@
+package machine_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
+)
+
+// children reaps the processes of all tests: there is one reaper per process.
+var children *proc.Children
+
+func TestMain(m *testing.M) {
+	children = proc.NewChildren()
+	os.Exit(wait.Run(m, func(ctx context.Context) error { return children.Close(ctx) }))
+}
+
+// guest is a booted machine, with the other end of its channel.
+type guest struct {
+	machine.Machine
+	t       *testing.T
+	channel *bufio.Reader
+	to      io.Writer
+	console *console
+}
+
+// console keeps what a guest has printed.
+type console struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
+}
+
+func (c *console) read(pipe *os.File) {
+	defer pipe.Close()
+	buf := make([]byte, 4096)
+	for {
+		n, err := pipe.Read(buf)
+		c.mu.Lock()
+		c.text.Write(buf[:n])
+		c.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// kernel returns the directory that make kvm has filled.
+func kernel(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("RKT_TEST_KVM")
+	if dir == "" {
+		t.Skip("RKT_TEST_KVM names no directory with the kernel of machines: make test-kvm")
+	}
+	return dir
+}
+
+// program builds the first process of guests, once.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "guest")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "guest")
+	cmd := exec.Command("go", "build", "-o", path, "./testdata/guest")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.New(string(out))
+	}
+	return path, nil
+})
+
+func config(t *testing.T) (machine.Config, *guest) {
+	t.Helper()
+	release := children.Expect()
+	init, err := program()
+	release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := kernel(t)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := os.NewFile(uintptr(pair[0]), "channel")
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guest{t: t, channel: bufio.NewReader(conn), to: conn, console: &console{}}
+	read := make(chan struct{})
+	go func() { defer close(read); g.console.read(r) }()
+	t.Cleanup(func() { w.Close(); <-read })
+	return machine.Config{
+		Kernel: filepath.Join(dir, "vmlinux"), Modules: filepath.Join(dir, "modules"), Init: init,
+		CPUs: 1, Memory: 256 << 20, Accel: machine.TCG,
+		Channel: os.NewFile(uintptr(pair[1]), "channel"), Console: w, Dir: t.TempDir(), Children: children,
+	}, g
+}
+
+// boot boots a machine and waits until the guest says hello.
+func boot(t *testing.T, c machine.Config, g *guest) {
+	t.Helper()
+	m, err := machine.Boot(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Machine = m
+	t.Cleanup(func() {
+		if err := m.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the console: %s", g.console)
+		}
+	})
+	if got := g.hear(); got != "hello" {
+		t.Fatalf("the guest said %q", got)
+	}
+}
+
+// hear returns the next line of the guest.
+func (g *guest) hear() string {
+	g.t.Helper()
+	said := make(chan string, 1)
+	go func() {
+		line, err := g.channel.ReadString('\n')
+		if err == nil {
+			line, err = strconv.Unquote(strings.TrimSpace(line))
+		}
+		if err != nil {
+			line = "nothing: " + err.Error()
+		}
+		said <- line
+	}()
+	select {
+	case line := <-said:
+		return line
+	case <-g.Done():
+		g.t.Fatalf("the machine has ended: %v", g.Err())
+	case <-time.After(5 * time.Minute):
+		g.t.Fatal("the guest says nothing")
+	}
+	return ""
+}
+
+// ask sends a line and returns the answer.
+func (g *guest) ask(words ...string) string {
+	g.t.Helper()
+	if _, err := io.WriteString(g.to, strings.Join(words, " ")+"\n"); err != nil {
+		g.t.Fatal(err)
+	}
+	return g.hear()
+}
+
+func TestAMachineBootsAndPowersOff(t *testing.T) {
+	c, g := config(t)
+	boot(t, c, g)
+	if got := g.ask("cpus"); got != "1" {
+		t.Errorf("the guest has %s processors", got)
+	}
+	g.ask("print", "to-the-console")
+	wait.Until(t, "the console has the guest's text", func() bool { return strings.Contains(g.console.String(), "to-the-console") })
+	if _, err := io.WriteString(g.to, "poweroff\n"); err != nil {
+		t.Fatal(err)
+	}
+	wait.For(t, "the machine ends", g.Done())
+	if err := g.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func share(t *testing.T, c *machine.Config) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	c.Shares = []machine.Share{{Tag: "pod", Dir: dir}}
+	return dir
+}
+
+func TestAGuestSeesWhatIsMountedBelowAShareLater(t *testing.T) {
+	c, g := config(t)
+	dir := share(t, &c)
+	write(t, filepath.Join(dir, "before"), "first")
+	boot(t, c, g)
+	if got := g.ask("mkdir", "/pod") + g.ask("mount", "pod", "/pod", "virtiofs"); got != "" {
+		t.Fatal(got)
+	}
+	if got := g.ask("read", "/pod/before"); got != "first" {
+		t.Errorf("the guest reads %q", got)
+	}
+
+	volume, at := t.TempDir(), filepath.Join(dir, "volume")
+	write(t, filepath.Join(volume, "file"), "second")
+	if err := errors.Join(os.Mkdir(at, 0o755), unix.Mount(volume, at, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.ask("read", "/pod/volume/file"); got != "second" {
+		t.Errorf("the guest reads %q", got)
+	}
+	if got := g.ask("write", "/pod/volume/answer", "third"); got != "" {
+		t.Error(got)
+	}
+	if got, err := os.ReadFile(filepath.Join(volume, "answer")); err != nil || string(got) != "third" {
+		t.Errorf("the guest has written %q: %v", got, err)
+	}
+	// The guest sees nothing above the share.
+	if got := g.ask("list", "/pod/.."); strings.Contains(got, "before") || !strings.Contains(got, "modules") {
+		t.Errorf("above the share the guest sees %q", got)
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The processes of a machine end together, whichever ends first.
+func TestNoProcessOfAMachineOutlivesAnother(t *testing.T) {
+	for _, name := range []string{"qemu", "virtiofsd", "virtiofsd's child"} {
+		t.Run(name, func(t *testing.T) {
+			c, g := config(t)
+			dir := share(t, &c)
+			boot(t, c, g)
+			all := machineProcesses(t, dir, g.PID())
+			if len(all) != 3 {
+				t.Fatalf("the processes are %v", all)
+			}
+			victim := all[name]
+			if err := unix.Kill(victim, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			wait.For(t, "the machine ends", g.Done())
+			if g.Err() == nil {
+				t.Error("the end has no reason")
+			}
+			for name, pid := range all {
+				wait.Until(t, name+" has ended", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+			}
+		})
+	}
+}
+
+// machineProcesses returns the pids of QEMU, of the virtiofsd of a directory and of its child.
+func machineProcesses(t *testing.T, dir string, qemu int) map[string]int {
+	t.Helper()
+	found := map[string]int{"qemu": qemu}
+	wait.Until(t, "virtiofsd has a child", func() bool {
+		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range lines {
+			line, _ := os.ReadFile(path)
+			if !strings.Contains(string(line), "source="+dir+"\x00") {
+				continue
+			}
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if parent, _ := proc.Parent(pid); parent == os.Getpid() {
+				found["virtiofsd"] = pid
+			} else {
+				found["virtiofsd's child"] = pid
+			}
+		}
+		return len(found) == 3
+	})
+	return found
+}
+
+func TestAMachineThatCannotBootLeavesNothing(t *testing.T) {
+	c, _ := config(t)
+	dir := share(t, &c)
+	c.Kernel = c.Modules // no kernel
+	_, err := machine.Boot(t.Context(), c)
+	if err == nil || !strings.Contains(err.Error(), "qemu-system-x86_64 has exited with 1: ") {
+		t.Errorf("the error is %v", err)
+	}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		if line, _ := os.ReadFile(path); strings.Contains(string(line), "source="+dir+"\x00") {
+			t.Errorf("left: %q", line)
+		}
+	}
+}
+
+func TestAMachineThatIsStoppedEndsWithoutAnError(t *testing.T) {
+	c, g := config(t)
+	share(t, &c)
+	boot(t, c, g)
+	for range 2 {
+		if err := g.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := g.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPanicOfTheGuestEndsTheMachine(t *testing.T) {
+	c, g := config(t)
+	boot(t, c, g)
+	if _, err := io.WriteString(g.to, "exit\n"); err != nil {
+		t.Fatal(err)
+	}
+	wait.For(t, "the machine ends", g.Done())
+	if err := g.Err(); err == nil || !strings.Contains(err.Error(), "panics") {
+		t.Errorf("the machine has ended with %v", err)
+	}
+	wait.Until(t, "the console has the panic", func() bool { return strings.Contains(g.console.String(), "Kernel panic") })
+}

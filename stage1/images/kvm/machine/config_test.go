@@ -1,0 +1,33 @@
+package machine
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+func TestAConfigurationThatNoMachineCanHaveIsRefused(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"":                         func(*Config) {},
+		"no reaper":                func(c *Config) { c.Children = nil },
+		`no accelerator "hvf"`:     func(c *Config) { c.Accel = "hvf" },
+		"0 processors":             func(c *Config) { c.CPUs = 0 },
+		"no multiple of a MiB":     func(c *Config) { c.Memory++ },
+		`"vmlinux" is no absolute`: func(c *Config) { c.Kernel = "vmlinux" },
+		`the tag "a,b"`:            func(c *Config) { c.Shares[0].Tag = "a,b" },
+		`the directory "/a,xattr"`: func(c *Config) { c.Shares[0].Dir = "/a,xattr" },
+		`no cache mode "a"`:        func(c *Config) { c.Shares[0].Cache = "a" },
+	} {
+		c := Config{
+			Kernel: "/k", Modules: "/m", Init: "/i", Dir: "/d", CPUs: 1, Memory: mebibyte, Accel: KVM,
+			Children: new(proc.Children), Channel: os.Stdin, Console: os.Stdout, Shares: []Share{{Tag: "pod", Dir: "/a"}},
+		}
+		change(&c)
+		err := c.check()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("the error is %v, without %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package machine
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine/cpio"
+)
+
+// initrd is the name of the machine's initramfs in its directory.
+const initrd = "initrd"
+
+// writeInitrd writes an initramfs: the archive of modules, followed by one that has only /init.
+func writeInitrd(to io.Writer, modules, init string) error {
+	archive, err := os.Open(modules)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	n, err := io.Copy(to, archive)
+	if err != nil {
+		return fmt.Errorf("%s: %w", modules, err)
+	}
+	if n%4 != 0 {
+		return fmt.Errorf("%s is no cpio archive: its size of %d is no multiple of four bytes", modules, n)
+	}
+	program, err := os.Open(init)
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	info, err := program.Stat()
+	if err != nil {
+		return err
+	}
+	w := cpio.NewWriter(to)
+	w.File("init", 0o755, info.Size(), program)
+	return w.End()
+}

@@ -1,0 +1,243 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// Accel is how QEMU executes the instructions of a machine.
+type Accel string
+
+// KVM needs a processor and a host that let it run guests. TCG is QEMU's translator: it works
+// everywhere, and is some ten times slower.
+const (
+	KVM Accel = "kvm"
+	TCG Accel = "tcg"
+)
+
+// Share is a directory of the host that the machine mounts as virtiofs.
+type Share struct {
+	Tag string // by which the guest mounts it
+	Dir string // what is mounted below it later is visible in the guest if the mount of Dir is shared
+	// Cache is virtiofsd's cache mode: auto, always or none. "" is auto.
+	Cache string
+}
+
+// Config describes a machine.
+type Config struct {
+	Kernel  string // an ELF vmlinux
+	Modules string // a cpio archive with the modules of the kernel, which Init loads
+	Init    string // the static program that becomes /init
+	Cmdline string // appended to the machine's own
+
+	CPUs   int
+	Memory int64 // bytes, a multiple of a MiB
+	Accel  Accel
+
+	Shares []Share
+	// Channel is a connected unix socket: the guest has the other end as the virtio-serial port
+	// named ChannelName. Boot closes it.
+	Channel *os.File
+	// Console is the write end of a pipe to which the guest's console goes. What the pipe does not
+	// take at once is lost. Boot closes it.
+	Console *os.File
+	Dir     string // a directory of root's that is the machine's alone, for sockets
+
+	// Children reaps the processes.
+	Children *proc.Children
+}
+
+// ChannelName is the name of the virtio-serial port of the channel:
+// /dev/virtio-ports/ChannelName where udev runs, otherwise the name in
+// /sys/class/virtio-ports/vport*/name.
+const ChannelName = "org.rkt.agent"
+
+// quitTime is how long QEMU has to end after it was told to.
+const quitTime = 5 * time.Second
+
+// Machine is a machine that Boot has booted. Its methods may be called at any time, concurrently.
+type Machine interface {
+	// PID returns the pid of QEMU.
+	PID() int
+	// Stop ends the machine without asking the guest, and returns when none of its processes is
+	// left. It may be called any number of times. QEMU has until ctx is done, and five seconds at
+	// the most, before it is killed.
+	Stop(ctx context.Context) error
+	// Done is closed when the machine has ended and none of its processes is left.
+	Done() <-chan struct{}
+	// Err returns nil if the guest has powered off or Stop has been called, otherwise why the
+	// machine has ended. It waits until Done is closed.
+	Err() error
+}
+
+// machine is a machine of QEMU.
+type machine struct {
+	qemu   *process
+	shares []*process
+	qmp    *monitor
+	done   chan struct{}
+	err    error // set before done is closed
+
+	mu      sync.Mutex
+	stopped bool
+}
+
+var _ Machine = (*machine)(nil)
+
+// Boot returns a running machine when QEMU has begun to execute the guest. If ctx is done before
+// that, nothing is left.
+func Boot(ctx context.Context, c Config) (Machine, error) {
+	defer proc.CloseFiles(c.Channel, c.Console)
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("boot a machine: %w", err)
+	}
+	m := &machine{done: make(chan struct{})}
+	if err := m.boot(ctx, &c); err != nil {
+		m.kill()
+		m.wait()
+		return nil, fmt.Errorf("boot a machine: %w", err)
+	}
+	go m.supervise()
+	return m, nil
+}
+
+// boot starts virtiofsd before QEMU, which speaks to it before it answers on its monitor.
+func (m *machine) boot(ctx context.Context, c *Config) error {
+	archive, err := os.OpenFile(filepath.Join(c.Dir, initrd), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(writeInitrd(archive, c.Modules, c.Init), archive.Close()); err != nil {
+		return err
+	}
+	line, err := newCommandLine(c)
+	if err != nil {
+		return err
+	}
+	defer line.close()
+	m.qmp = newMonitor(line.monitor)
+	for i := range c.Shares {
+		p, socket, err := startShare(c, i)
+		if err != nil {
+			return err
+		}
+		m.shares = append(m.shares, p)
+		line.share(i, &c.Shares[i], socket)
+	}
+	if m.qemu, err = start(c.Children, append([]string{qemu}, line.args...), line.files, &syscall.SysProcAttr{}); err != nil {
+		return err
+	}
+	line.close()
+	stop := context.AfterFunc(ctx, m.kill)
+	defer stop()
+	if err = m.qmp.negotiate(ctx); err == nil {
+		err = m.qmp.execute(ctx, "cont", nil, nil)
+	}
+	if err != nil {
+		m.kill()
+		return errors.Join(err, context.Cause(ctx), m.whyEnded())
+	}
+	return nil
+}
+
+// supervise waits for the first process of the machine that ends, and ends the others.
+func (m *machine) supervise() {
+	ended := make(chan *process, 1+len(m.shares))
+	for _, p := range m.processes() {
+		go func() {
+			<-p.Done()
+			ended <- p
+		}()
+	}
+	first := <-ended
+	m.kill()
+	m.wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.stopped {
+		m.err = m.reason(first)
+	}
+	close(m.done)
+}
+
+// reason returns why a machine has ended whose process first has ended as the first one.
+func (m *machine) reason(first *process) error {
+	switch m.qmp.shutdown() {
+	case "":
+		return first.failure()
+	case "guest-shutdown":
+		return nil
+	case "guest-reset":
+		return errors.New("the guest has reset itself, as its kernel does when it panics")
+	default:
+		return fmt.Errorf("the guest has ended: %s", m.qmp.shutdown())
+	}
+}
+
+func (m *machine) processes() []*process {
+	all := append([]*process(nil), m.shares...)
+	if m.qemu != nil {
+		all = append(all, m.qemu)
+	}
+	return all
+}
+
+func (m *machine) kill() {
+	for _, p := range m.processes() {
+		_ = p.Kill()
+	}
+}
+
+// wait waits until no process is left.
+func (m *machine) wait() {
+	for _, p := range m.processes() {
+		p.end()
+	}
+	if m.qmp != nil {
+		m.qmp.close()
+	}
+}
+
+// whyEnded returns the errors that killed processes have written.
+func (m *machine) whyEnded() (err error) {
+	for _, p := range m.processes() {
+		if p.end(); p.said() != "" {
+			err = errors.Join(err, p.failure())
+		}
+	}
+	return err
+}
+
+func (m *machine) PID() int { return m.qemu.PID() }
+
+func (m *machine) Stop(ctx context.Context) error {
+	m.mu.Lock()
+	m.stopped = true
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, quitTime)
+	defer cancel()
+	if err := m.qmp.execute(ctx, "quit", nil, nil); err == nil {
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+		}
+	}
+	m.kill()
+	<-m.done
+	return nil
+}
+
+func (m *machine) Done() <-chan struct{} { return m.done }
+
+func (m *machine) Err() error {
+	<-m.done
+	return m.err
+}

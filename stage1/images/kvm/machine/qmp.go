@@ -1,0 +1,193 @@
+package machine
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// monitor is a client of QEMU's machine protocol (QMP). QEMU may have been taken over by its guest,
+// so what it sends is bounded: a line too long or without sense ends the connection.
+type monitor struct {
+	conn *os.File
+	done chan struct{} // closed when the connection has ended
+
+	mu      sync.Mutex
+	next    uint64
+	waiting map[uint64]chan answer // by the id of the command; an answer may come after its caller has left
+	ready   chan struct{}          // closed by the greeting
+	reason  string                 // of the shutdown of the guest, as QEMU's event names it
+	err     error                  // set before done is closed
+
+	sending chan struct{} // has one token: a command is sent while it is taken
+}
+
+// maxLine is the longest line that QEMU may send.
+const maxLine = 1 << 20
+
+// answer is a line that QEMU sends: a greeting, an event, or the answer to a command.
+type answer struct {
+	Greeting json.RawMessage `json:"QMP"`
+	Event    string          `json:"event"`
+	Data     struct {
+		Reason string `json:"reason"`
+	} `json:"data"`
+	ID     uint64          `json:"id"` // from 1 on
+	Return json.RawMessage `json:"return"`
+	Error  *struct {
+		Class string `json:"class"`
+		Desc  string `json:"desc"`
+	} `json:"error"`
+}
+
+type command struct {
+	Execute   string `json:"execute"`
+	Arguments any    `json:"arguments,omitempty"`
+	ID        uint64 `json:"id"`
+}
+
+// newMonitor takes over the socket, which must be in the runtime's poller.
+func newMonitor(conn *os.File) *monitor {
+	m := &monitor{
+		conn: conn, done: make(chan struct{}), ready: make(chan struct{}),
+		waiting: map[uint64]chan answer{}, sending: make(chan struct{}, 1),
+	}
+	go m.read()
+	return m
+}
+
+// close ends the connection, and waits for the goroutine that reads it.
+func (m *monitor) close() {
+	m.conn.Close()
+	<-m.done
+}
+
+// shutdown returns why the guest has shut down. "" means that it has not.
+func (m *monitor) shutdown() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reason
+}
+
+func (m *monitor) read() {
+	defer close(m.done)
+	lines := bufio.NewScanner(m.conn)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var a answer
+		err := json.Unmarshal(lines.Bytes(), &a)
+		if err == nil {
+			err = m.take(a)
+		}
+		if err != nil {
+			m.err = fmt.Errorf("QEMU's monitor: %w", err)
+			m.conn.Close()
+			return
+		}
+	}
+	m.err = errors.New("QEMU has closed its monitor")
+	if err := lines.Err(); err != nil && !errors.Is(err, io.EOF) {
+		m.err = fmt.Errorf("QEMU's monitor: %w", err)
+	}
+}
+
+// take hands an answer to its receiver. Of events, it keeps why the guest has shut down.
+func (m *monitor) take(a answer) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case a.Greeting != nil:
+		select {
+		case <-m.ready:
+			return errors.New("a second greeting")
+		default:
+			close(m.ready)
+		}
+	case a.Event == "SHUTDOWN":
+		m.reason = a.Data.Reason
+	case a.Event != "":
+	default:
+		c := m.waiting[a.ID]
+		if c == nil {
+			return errors.New("an answer to no command")
+		}
+		delete(m.waiting, a.ID)
+		c <- a
+	}
+	return nil
+}
+
+// negotiate must be called once, before all commands.
+func (m *monitor) negotiate(ctx context.Context) error {
+	select {
+	case <-m.ready:
+		return m.execute(ctx, "qmp_capabilities", nil, nil)
+	case <-m.done:
+		return m.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// execute sends a command, waits for its answer and decodes that into result, unless that is nil.
+func (m *monitor) execute(ctx context.Context, name string, arguments, result any) error {
+	c := make(chan answer, 1)
+	m.mu.Lock()
+	m.next++
+	id := m.next
+	m.waiting[id] = c
+	m.mu.Unlock()
+	if err := m.send(ctx, command{name, arguments, id}); err != nil {
+		return fmt.Errorf("QEMU's command %s: %w", name, err)
+	}
+	select {
+	case a := <-c:
+		if a.Error != nil {
+			return fmt.Errorf("QEMU's command %s: %s", name, a.Error.Desc)
+		}
+		if result == nil {
+			return nil
+		}
+		if err := json.Unmarshal(a.Return, result); err != nil {
+			return fmt.Errorf("QEMU's command %s: %w", name, err)
+		}
+		return nil
+	case <-m.done:
+		return fmt.Errorf("QEMU's command %s: %w", name, m.err)
+	case <-ctx.Done():
+		return fmt.Errorf("QEMU's command %s: %w", name, context.Cause(ctx))
+	}
+}
+
+// sendTime is how long QEMU may take to read a command. The socket has room for hundreds.
+const sendTime = 10 * time.Second
+
+// send sends a command. A part of one makes the connection useless.
+func (m *monitor) send(ctx context.Context, c command) error {
+	line, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	select {
+	case m.sending <- struct{}{}:
+		defer func() { <-m.sending }()
+	case <-m.done:
+		return m.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := m.conn.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+		return err
+	}
+	if _, err := m.conn.Write(append(line, '\n')); err != nil {
+		m.conn.Close()
+		return err
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -54,6 +55,9 @@ func newCommandLine(c *Config) (*commandLine, error) {
 	l.add("-add-fd", "set=1,fd="+l.pass(c.Console), "-chardev", "file,id=console,append=on,path=/dev/fdset/1", "-serial", "chardev:console")
 	l.add("-device", "virtio-serial-pci,max_ports=2")
 	l.add("-chardev", "socket,id=channel,fd="+l.pass(c.Channel), "-device", "virtserialport,chardev=channel,name="+ChannelName)
+	for i := range ports {
+		l.add("-device", fmt.Sprintf("pcie-root-port,id=%s,chassis=%d", port(i), 1+i))
+	}
 	l.add("-object", "rng-builtin,id=random", "-device", "virtio-rng-pci,rng=random")
 	return l, nil
 }

@@ -67,6 +67,13 @@ const quitTime = 5 * time.Second
 type Machine interface {
 	// PID returns the pid of QEMU.
 	PID() int
+	// AddNIC adds a network interface. The guest sees it soon after.
+	AddNIC(context.Context, NIC) (Device, error)
+	// AddDisk adds a disk. The guest sees it soon after.
+	AddDisk(context.Context, Disk) (Device, error)
+	// RemoveDevice returns when the guest has given up a device that was added, and QEMU has closed
+	// its files. A guest may refuse that, or never answer.
+	RemoveDevice(context.Context, Device) error
 	// Stop ends the machine without asking the guest, and returns when none of its processes is
 	// left. It may be called any number of times. QEMU has until ctx is done, and five seconds at
 	// the most, before it is killed.
@@ -88,6 +95,9 @@ type machine struct {
 
 	mu      sync.Mutex
 	stopped bool
+	ports   [ports]bool        // that have a device
+	devices map[Device]*device // that were added
+	added   int                // devices, since the boot
 }
 
 var _ Machine = (*machine)(nil)
@@ -99,7 +109,7 @@ func Boot(ctx context.Context, c Config) (Machine, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("boot a machine: %w", err)
 	}
-	m := &machine{done: make(chan struct{})}
+	m := &machine{done: make(chan struct{}), devices: map[Device]*device{}}
 	if err := m.boot(ctx, &c); err != nil {
 		m.kill()
 		m.wait()

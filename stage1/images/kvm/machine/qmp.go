@@ -8,8 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // monitor is a client of QEMU's machine protocol (QMP). QEMU may have been taken over by its guest,
@@ -23,6 +28,7 @@ type monitor struct {
 	waiting map[uint64]chan answer // by the id of the command; an answer may come after its caller has left
 	ready   chan struct{}          // closed by the greeting
 	reason  string                 // of the shutdown of the guest, as QEMU's event names it
+	unplugs map[string]chan error  // by the id of the device that the guest is to give up
 	err     error                  // set before done is closed
 
 	sending chan struct{} // has one token: a command is sent while it is taken
@@ -36,15 +42,21 @@ type answer struct {
 	Greeting json.RawMessage `json:"QMP"`
 	Event    string          `json:"event"`
 	Data     struct {
-		Reason string `json:"reason"`
+		Reason string `json:"reason"` // of SHUTDOWN
+		Device string `json:"device"` // of DEVICE_DELETED and DEVICE_UNPLUG_GUEST_ERROR
 	} `json:"data"`
 	ID     uint64          `json:"id"` // from 1 on
 	Return json.RawMessage `json:"return"`
-	Error  *struct {
-		Class string `json:"class"`
-		Desc  string `json:"desc"`
-	} `json:"error"`
+	Error  *refusal        `json:"error"`
 }
+
+// refusal is QEMU's error for a command.
+type refusal struct {
+	Class string `json:"class"`
+	Desc  string `json:"desc"`
+}
+
+func (r *refusal) Error() string { return r.Desc }
 
 type command struct {
 	Execute   string `json:"execute"`
@@ -56,7 +68,7 @@ type command struct {
 func newMonitor(conn *os.File) *monitor {
 	m := &monitor{
 		conn: conn, done: make(chan struct{}), ready: make(chan struct{}),
-		waiting: map[uint64]chan answer{}, sending: make(chan struct{}, 1),
+		waiting: map[uint64]chan answer{}, unplugs: map[string]chan error{}, sending: make(chan struct{}, 1),
 	}
 	go m.read()
 	return m
@@ -111,6 +123,10 @@ func (m *monitor) take(a answer) error {
 		}
 	case a.Event == "SHUTDOWN":
 		m.reason = a.Data.Reason
+	case a.Event == "DEVICE_DELETED":
+		m.unpluggedLocked(a.Data.Device, nil)
+	case a.Event == "DEVICE_UNPLUG_GUEST_ERROR":
+		m.unpluggedLocked(a.Data.Device, errors.New("the guest keeps the device"))
 	case a.Event != "":
 	default:
 		c := m.waiting[a.ID]
@@ -121,6 +137,41 @@ func (m *monitor) take(a answer) error {
 		c <- a
 	}
 	return nil
+}
+
+func (m *monitor) unpluggedLocked(id string, err error) {
+	if c := m.unplugs[id]; c != nil {
+		delete(m.unplugs, id)
+		c <- err
+	}
+}
+
+// unplug has the guest give up a device, and waits until QEMU has removed it.
+func (m *monitor) unplug(ctx context.Context, id string) error {
+	c := make(chan error, 1)
+	m.mu.Lock()
+	m.unplugs[id] = c
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.unplugs, id)
+	}()
+	err := m.execute(ctx, "device_del", map[string]any{"id": id}, nil)
+	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Class == "DeviceNotFound" {
+		return nil // the guest has given it up after an earlier call had ended
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-c:
+		return err
+	case <-m.done:
+		return m.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // negotiate must be called once, before all commands.
@@ -137,19 +188,24 @@ func (m *monitor) negotiate(ctx context.Context) error {
 
 // execute sends a command, waits for its answer and decodes that into result, unless that is nil.
 func (m *monitor) execute(ctx context.Context, name string, arguments, result any) error {
+	return m.executeWith(ctx, name, arguments, result)
+}
+
+// executeWith is execute with files that QEMU gets with the command.
+func (m *monitor) executeWith(ctx context.Context, name string, arguments, result any, files ...*os.File) error {
 	c := make(chan answer, 1)
 	m.mu.Lock()
 	m.next++
 	id := m.next
 	m.waiting[id] = c
 	m.mu.Unlock()
-	if err := m.send(ctx, command{name, arguments, id}); err != nil {
+	if err := m.send(ctx, command{name, arguments, id}, files); err != nil {
 		return fmt.Errorf("QEMU's command %s: %w", name, err)
 	}
 	select {
 	case a := <-c:
 		if a.Error != nil {
-			return fmt.Errorf("QEMU's command %s: %s", name, a.Error.Desc)
+			return fmt.Errorf("QEMU's command %s: %w", name, a.Error)
 		}
 		if result == nil {
 			return nil
@@ -169,7 +225,7 @@ func (m *monitor) execute(ctx context.Context, name string, arguments, result an
 const sendTime = 10 * time.Second
 
 // send sends a command. A part of one makes the connection useless.
-func (m *monitor) send(ctx context.Context, c command) error {
+func (m *monitor) send(ctx context.Context, c command, files []*os.File) error {
 	line, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -185,9 +241,36 @@ func (m *monitor) send(ctx context.Context, c command) error {
 	if err := m.conn.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
 		return err
 	}
-	if _, err := m.conn.Write(append(line, '\n')); err != nil {
+	if err := m.write(append(line, '\n'), files); err != nil {
 		m.conn.Close()
 		return err
 	}
 	return nil
+}
+
+// write writes a line. The files go with its first byte.
+func (m *monitor) write(line []byte, files []*os.File) error {
+	if len(files) > 0 {
+		conn, err := m.conn.SyscallConn()
+		if err != nil {
+			return err
+		}
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		var sent int
+		var sendErr error
+		err = conn.Write(func(socket uintptr) bool {
+			sent, sendErr = proc.SendSome(int(socket), line, fds...)
+			return !errors.Is(sendErr, unix.EAGAIN)
+		})
+		runtime.KeepAlive(files)
+		if err = errors.Join(err, sendErr); err != nil {
+			return err
+		}
+		line = line[sent:]
+	}
+	_, err := m.conn.Write(line)
+	return err
 }

@@ -63,6 +63,7 @@ var verbs = map[string]func([]string) (string, error){
 	"mount": func(args []string) (string, error) {
 		return "", unix.Mount(args[0], args[1], args[2], 0, "")
 	},
+	"sync":  func([]string) (string, error) { unix.Sync(); return "", nil },
 	"mkdir": func(args []string) (string, error) { return "", os.MkdirAll(args[0], 0o755) },
 	"load":  func(args []string) (string, error) { return "", load("later", args[0]) },
 	"print": func(args []string) (string, error) { return "", os.WriteFile("/dev/console", []byte(args[0]), 0) },

@@ -3,7 +3,6 @@ package machine
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +40,7 @@ func newCommandLine(c *Config) (*commandLine, error) {
 	l := &commandLine{monitor: os.NewFile(uintptr(pair[0]), "monitor")}
 	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-sandbox", sandbox)
 	l.add("-chardev", "socket,id=monitor,fd="+l.pass(os.NewFile(uintptr(pair[1]), "monitor")), "-mon", "chardev=monitor,mode=control", "-S")
-	l.add("-machine", "q35,memory-backend=memory,vmport=off,smm=off,sata=off,smbus=off")
+	l.add("-machine", "q35,memory-backend=memory,dump-guest-core=off,vmport=off,smm=off,sata=off,smbus=off")
 	switch c.Accel {
 	case KVM:
 		l.add("-accel", "kvm", "-cpu", "host")
@@ -51,7 +50,7 @@ func newCommandLine(c *Config) (*commandLine, error) {
 	size := strconv.FormatInt(c.Memory/mebibyte, 10) + "M"
 	// virtiofsd maps the memory of the guest, so it is a file.
 	l.add("-smp", strconv.Itoa(c.CPUs), "-m", size, "-object", "memory-backend-memfd,id=memory,share=on,size="+size)
-	l.add("-kernel", c.Kernel, "-initrd", filepath.Join(c.Dir, initrd), "-append", kernelArguments(c))
+	l.add("-kernel", "/"+kernel, "-initrd", "/"+initrd, "-append", kernelArguments(c)) // in the jail
 	l.add("-add-fd", "set=1,fd="+l.pass(c.Console), "-chardev", "file,id=console,append=on,path=/dev/fdset/1", "-serial", "chardev:console")
 	l.add("-device", "virtio-serial-pci,max_ports=2")
 	l.add("-chardev", "socket,id=channel,fd="+l.pass(c.Channel), "-device", "virtserialport,chardev=channel,name="+ChannelName)

@@ -3,6 +3,7 @@ package machine_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -21,14 +22,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
 )
-
-// children reaps the processes of all tests: there is one reaper per process.
-var children *proc.Children
-
-func TestMain(m *testing.M) {
-	children = proc.NewChildren()
-	os.Exit(wait.Run(m, func(ctx context.Context) error { return children.Close(ctx) }))
-}
 
 // guest is a booted machine, with the other end of its channel.
 type guest struct {
@@ -92,7 +85,7 @@ var program = sync.OnceValues(func() (string, error) {
 
 func config(t *testing.T) (machine.Config, *guest) {
 	t.Helper()
-	release := children.Expect()
+	release := machine.Children.Expect()
 	init, err := program()
 	release()
 	if err != nil {
@@ -121,7 +114,7 @@ func config(t *testing.T) (machine.Config, *guest) {
 	return machine.Config{
 		Kernel: filepath.Join(dir, "vmlinux"), Modules: filepath.Join(dir, "modules"), Init: init,
 		CPUs: 1, Memory: 256 << 20, Accel: machine.TCG,
-		Channel: os.NewFile(uintptr(pair[1]), "channel"), Console: w, Dir: t.TempDir(), Children: children,
+		Channel: os.NewFile(uintptr(pair[1]), "channel"), Console: w, Dir: t.TempDir(), Children: machine.Children,
 	}, g
 }
 
@@ -250,6 +243,46 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
+func TestQEMUIsInTheJail(t *testing.T) {
+	c, g := config(t)
+	boot(t, c, g)
+	in := "/proc/" + strconv.Itoa(g.PID())
+	status, err := os.ReadFile(in + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "Groups:\t \n"} {
+		if !strings.Contains(string(status), line) {
+			t.Errorf("without %q: %s", line, status)
+		}
+	}
+	if strings.Contains(string(status), "Uid:\t0\t") || strings.Contains(string(status), "Gid:\t0\t") {
+		t.Errorf("QEMU is root: %s", status)
+	}
+	if entries, err := os.ReadDir(in + "/root"); err != nil || len(entries) > 0 {
+		t.Errorf("its root has %v: %v", entries, err)
+	}
+	if mounts, err := os.ReadFile(in + "/mountinfo"); err != nil || strings.Count(string(mounts), "\n") > 1 {
+		t.Errorf("its mounts are %s: %v", mounts, err)
+	}
+	for _, ns := range []string{"mnt", "net", "ipc", "uts", "pid", "cgroup"} {
+		theirs, err := os.Readlink(in + "/ns/" + ns)
+		ours, _ := os.Readlink("/proc/self/ns/" + ns)
+		if err != nil || theirs == ours {
+			t.Errorf("its namespace is %s: %v", theirs, err)
+		}
+	}
+	fds, err := filepath.Glob(in + "/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, "/") && to != "/dev/null" && !strings.HasPrefix(to, "/memfd:") {
+			t.Errorf("it has %s open", to)
+		}
+	}
+}
+
 // The processes of a machine end together, whichever ends first.
 func TestNoProcessOfAMachineOutlivesAnother(t *testing.T) {
 	for _, name := range []string{"qemu", "virtiofsd", "virtiofsd's child"} {
@@ -257,7 +290,7 @@ func TestNoProcessOfAMachineOutlivesAnother(t *testing.T) {
 			c, g := config(t)
 			dir := share(t, &c)
 			boot(t, c, g)
-			all := machineProcesses(t, dir, g.PID())
+			all := machineProcesses(t, dir, g.PID(), os.Getpid())
 			if len(all) != 3 {
 				t.Fatalf("the processes are %v", all)
 			}
@@ -276,8 +309,49 @@ func TestNoProcessOfAMachineOutlivesAnother(t *testing.T) {
 	}
 }
 
-// machineProcesses returns the pids of QEMU, of the virtiofsd of a directory and of its child.
-func machineProcesses(t *testing.T, dir string, qemu int) map[string]int {
+func TestNoProcessOfAMachineOutlivesTheOneThatHasBootedIt(t *testing.T) {
+	c, _ := config(t)
+	dir := share(t, &c)
+	channel, console := c.Channel, c.Console
+	c.Children, c.Channel, c.Console = nil, nil, nil
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	booter, err := machine.Children.Start([]string{"/proc/self/exe"}, &os.ProcAttr{
+		Env: []string{"RKT_TEST_BOOT=" + string(text)}, Files: []*os.File{nil, w, os.Stderr, channel, console},
+	})
+	proc.CloseFiles(w, channel, console)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer booter.Drop()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	qemu, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(line)
+	}
+	all := machineProcesses(t, dir, qemu, booter.PID())
+	booter.Drop()
+	for name, pid := range all {
+		wait.Until(t, name+" has ended", func() bool {
+			stat, err := proc.ReadStat(pid)
+			return err != nil || stat.State == 'Z' // its new parent may be slow
+		})
+	}
+}
+
+// machineProcesses returns the pids of QEMU, of the virtiofsd of a directory, which the process booter
+// has started, and of its child.
+func machineProcesses(t *testing.T, dir string, qemu, booter int) map[string]int {
 	t.Helper()
 	found := map[string]int{"qemu": qemu}
 	wait.Until(t, "virtiofsd has a child", func() bool {
@@ -294,7 +368,7 @@ func machineProcesses(t *testing.T, dir string, qemu int) map[string]int {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if parent, _ := proc.Parent(pid); parent == os.Getpid() {
+			if parent, _ := proc.Parent(pid); parent == booter {
 				found["virtiofsd"] = pid
 			} else {
 				found["virtiofsd's child"] = pid

@@ -8,8 +8,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine/cpio"
 )
 
-// initrd is the name of the machine's initramfs in its directory.
-const initrd = "initrd"
+// Names in the root of QEMU. The machine's initramfs has the same name in its directory.
+const (
+	kernel = "kernel"
+	initrd = "initrd"
+)
 
 // writeInitrd writes an initramfs: the archive of modules, followed by one that has only /init.
 func writeInitrd(to io.Writer, modules, init string) error {

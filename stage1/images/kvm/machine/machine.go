@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -51,6 +50,10 @@ type Config struct {
 	Console *os.File
 	Dir     string // a directory of root's that is the machine's alone, for sockets
 
+	// Cgroup has the directories of the cgroups to which the machine's processes are moved.
+	Cgroup []string
+	// Users are the ids of which QEMU gets one; the zero value stands for a default.
+	Users Users
 	// Children reaps the processes.
 	Children *proc.Children
 }
@@ -89,6 +92,7 @@ type Machine interface {
 type machine struct {
 	qemu   *process
 	shares []*process
+	user   *os.File // keeps the id of QEMU's user
 	qmp    *monitor
 	done   chan struct{}
 	err    error // set before done is closed
@@ -121,7 +125,7 @@ func Boot(ctx context.Context, c Config) (Machine, error) {
 
 // boot starts virtiofsd before QEMU, which speaks to it before it answers on its monitor.
 func (m *machine) boot(ctx context.Context, c *Config) error {
-	archive, err := os.OpenFile(filepath.Join(c.Dir, initrd), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	archive, err := os.OpenFile(filepath.Join(c.Dir, initrd), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
@@ -142,13 +146,24 @@ func (m *machine) boot(ctx context.Context, c *Config) error {
 		m.shares = append(m.shares, p)
 		line.share(i, &c.Shares[i], socket)
 	}
-	if m.qemu, err = start(c.Children, append([]string{qemu}, line.args...), line.files, &syscall.SysProcAttr{}); err != nil {
+	j, err := m.jail(c)
+	if err != nil {
 		return err
 	}
-	line.close()
+	m.qemu, err = start(c, &program{
+		argv: append([]string{qemu}, line.args...), files: line.files, sys: j.attributes(), prepare: j.prepare,
+	})
+	if err != nil {
+		return err
+	}
+	line.close() // so that the monitor ends with QEMU
 	stop := context.AfterFunc(ctx, m.kill)
 	defer stop()
+	// QEMU answers when it has read all of its files.
 	if err = m.qmp.negotiate(ctx); err == nil {
+		err = m.qemu.thread.do(j.empty)
+	}
+	if err == nil {
 		err = m.qmp.execute(ctx, "cont", nil, nil)
 	}
 	if err != nil {
@@ -156,6 +171,25 @@ func (m *machine) boot(ctx context.Context, c *Config) error {
 		return errors.Join(err, context.Cause(ctx), m.whyEnded())
 	}
 	return nil
+}
+
+// jail makes what QEMU's jail needs on the host.
+func (m *machine) jail(c *Config) (*jail, error) {
+	users := c.Users
+	if users == (Users{}) {
+		users = defaultUsers
+	}
+	id, claimed, err := users.claim()
+	if err != nil {
+		return nil, err
+	}
+	m.user = claimed
+	dir := filepath.Join(c.Dir, "jail")
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	files := map[string]string{kernel: c.Kernel, initrd: filepath.Join(c.Dir, initrd)}
+	return &jail{dir: dir, files: files, kvm: c.Accel == KVM, user: id}, nil
 }
 
 // supervise waits for the first process of the machine that ends, and ends the others.
@@ -214,6 +248,7 @@ func (m *machine) wait() {
 	if m.qmp != nil {
 		m.qmp.close()
 	}
+	proc.CloseFiles(m.user)
 }
 
 // whyEnded returns the errors that killed processes have written.

@@ -4,27 +4,36 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
+// program says how a program of a machine is started.
+type program struct {
+	argv  []string
+	files []*os.File // its descriptors from 3 on
+	sys   syscall.SysProcAttr
+	// prepare changes the thread that starts the program, which inherits the change.
+	prepare func() error
+}
+
 // process is a program of a machine. It ends with this process.
 type process struct {
 	*proc.Child
 	name   string
 	stderr *proc.Tail
+	thread *thread
 }
 
 // maxSaid is how much of a program's errors is kept.
 const maxSaid = 4096
 
-// start starts a program with files as its descriptors from 3 on. A program that the kernel is to
-// kill with its parent is killed with the thread that has started it, so that thread waits for
-// the program.
-func start(children *proc.Children, argv []string, files []*os.File, sys *syscall.SysProcAttr) (*process, error) {
+// start starts a program in the machine's cgroup. Its thread lasts as long as the program does,
+// because the kernel kills the program with the thread that has started it.
+func start(c *Config, p *program) (*process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -35,29 +44,50 @@ func start(children *proc.Children, argv []string, files []*os.File, sys *syscal
 		return nil, err
 	}
 	defer w.Close()
-	sys.Pdeathsig, sys.Setsid = syscall.SIGKILL, true
-	attr := &os.ProcAttr{Dir: "/", Env: []string{}, Files: append([]*os.File{null, w, w}, files...), Sys: sys}
+	p.sys.Pdeathsig, p.sys.Setsid = syscall.SIGKILL, true
+	proc.SealDescriptors() // what this process has inherited is not for guests
+	attr := &os.ProcAttr{Dir: "/", Env: []string{}, Files: append([]*os.File{null, w, w}, p.files...), Sys: &p.sys}
 
-	type started struct {
-		child *proc.Child
-		err   error
-	}
-	c := make(chan started)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		child, err := children.Start(argv, attr)
-		c <- started{child, err}
-		if err == nil {
-			child.Wait()
-		}
-	}()
-	s := <-c
-	if s.err != nil {
+	t := newThread()
+	child, err := c.Children.Make(func() (pid int, err error) {
+		err = t.do(func() error {
+			if p.prepare != nil {
+				if err := p.prepare(); err != nil {
+					return err
+				}
+			}
+			started, err := os.StartProcess(p.argv[0], p.argv, attr)
+			if err != nil {
+				return err
+			}
+			pid = started.Pid
+			return started.Release()
+		})
+		return pid, err
+	})
+	if err != nil {
+		t.end()
 		r.Close()
-		return nil, s.err
+		return nil, err
 	}
-	return &process{Child: s.child, name: filepath.Base(argv[0]), stderr: proc.ReadTail(r, maxSaid)}, nil
+	child.Decide(nil, func(proc.Exit) { t.end() })
+	started := &process{Child: child, name: filepath.Base(p.argv[0]), stderr: proc.ReadTail(r, maxSaid), thread: t}
+	if err := started.enter(c.Cgroup); err != nil {
+		_ = child.Kill()
+		started.end()
+		return nil, err
+	}
+	return started, nil
+}
+
+// enter moves a program that has just been started into cgroups.
+func (p *process) enter(cgroups []string) error {
+	for _, dir := range cgroups {
+		if err := proc.WriteFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(p.PID())); err != nil {
+			return fmt.Errorf("move %s into the machine's cgroup: %w", p.name, err)
+		}
+	}
+	return nil
 }
 
 // end waits for the end of the program and of its output.
@@ -80,3 +110,45 @@ func (p *process) failure() error {
 	}
 	return fmt.Errorf("%s %s", p.name, how)
 }
+
+// thread is a thread of this process that no other goroutine gets, and that ends with end.
+type thread struct {
+	jobs  chan job
+	ended chan struct{}
+}
+
+type job struct {
+	f    func() error
+	done chan error
+}
+
+func newThread() *thread {
+	t := &thread{jobs: make(chan job), ended: make(chan struct{})}
+	go func() {
+		_ = proc.OnThread(func() error {
+			for {
+				select {
+				case j := <-t.jobs:
+					j.done <- j.f()
+				case <-t.ended:
+					return nil
+				}
+			}
+		})
+	}()
+	return t
+}
+
+// do calls f on the thread.
+func (t *thread) do(f func() error) error {
+	j := job{f, make(chan error, 1)}
+	select {
+	case t.jobs <- j:
+		return <-j.done
+	case <-t.ended:
+		return fmt.Errorf("the process has ended")
+	}
+}
+
+// end must be called once.
+func (t *thread) end() { close(t.ended) }

@@ -1,12 +1,15 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -18,10 +21,11 @@ const virtiofsd = "/usr/lib/qemu/virtiofsd"
 //
 // virtiofsd puts itself into mount, pid and network namespaces with the directory as root. Its
 // mounts are slaves of those of this process. The pid namespace in which it starts is for its end:
-// when its first process is killed, so is the second one, which serves the files.
+// when its first process is killed, so is the second one, which serves the files. It makes the
+// second one after QEMU's end is connected, so both are in the machine's cgroup.
 func startShare(c *Config, n int) (*process, *os.File, error) {
 	s := &c.Shares[n]
-	listener, conn, err := connection(filepath.Join(c.Dir, "share"+strconv.Itoa(n)))
+	listener, dial, err := listen(filepath.Join(c.Dir, "share"+strconv.Itoa(n)))
 	if err != nil {
 		return nil, nil, fmt.Errorf("share %s: %w", s.Tag, err)
 	}
@@ -30,45 +34,55 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	if cache == "" {
 		cache = "auto"
 	}
-	p, err := start(c.Children, []string{
-		virtiofsd, "-f", "--fd=3", "-o", "source=" + s.Dir, "-o", "cache=" + cache,
-		"-o", "sandbox=namespace", "-o", "xattr", "-o", "announce_submounts",
-		"--rlimit-nofile=0", // as many as this process may open
-	}, []*os.File{listener}, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID})
-	if err != nil {
-		conn.Close()
+	p, err := start(c, &program{
+		argv: []string{
+			virtiofsd, "-f", "--fd=3", "-o", "source=" + s.Dir, "-o", "cache=" + cache,
+			"-o", "sandbox=namespace", "-o", "xattr", "-o", "announce_submounts",
+			"--rlimit-nofile=0", // as many as this process may open
+		},
+		files: []*os.File{listener},
+		sys:   syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET},
+	})
+	conn, dialErr := dial()
+	if err == nil && dialErr != nil {
+		_ = p.Kill()
+		p.end()
+	}
+	if err = errors.Join(err, dialErr); err != nil {
+		proc.CloseFiles(conn)
 		return nil, nil, fmt.Errorf("share %s: %w", s.Tag, err)
 	}
 	return p, conn, nil
 }
 
-// connection returns a listening socket and the first connection to it. No other process can
-// connect, because the socket has no name when connection returns, and only root can open it
-// before.
-func connection(path string) (listener, conn *os.File, err error) {
+// listen returns a listening socket, and a function that must be called: it connects to the socket
+// and removes its name. Only root can open the socket before, and no process after.
+func listen(path string) (listener *os.File, dial func() (*os.File, error), err error) {
 	dir, err := proc.OpenFile(filepath.Dir(path), os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer dir.Close()
 	// The path of a socket has at most 107 bytes.
-	name := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	address := &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), Net: "unix"}
+	l, err := net.ListenUnix("unix", address)
 	if err != nil {
+		dir.Close()
 		return nil, nil, err
 	}
-	defer l.Close() // removes the socket's name
-	peer, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: name, Net: "unix"})
-	if err != nil {
-		return nil, nil, err
+	dial = func() (*os.File, error) {
+		defer dir.Close()
+		defer l.Close() // removes the socket's name
+		conn, err := net.DialUnix("unix", nil, address)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		return conn.File()
 	}
-	defer peer.Close()
 	if listener, err = l.File(); err != nil {
+		conn, _ := dial()
+		proc.CloseFiles(conn)
 		return nil, nil, err
 	}
-	if conn, err = peer.File(); err != nil {
-		listener.Close()
-		return nil, nil, err
-	}
-	return listener, conn, nil
+	return listener, dial, nil
 }

@@ -150,7 +150,8 @@ func (m *machine) AddDisk(ctx context.Context, d Disk) (Device, error) {
 		if err != nil {
 			return nil, nil, errors.Join(err, closeSet(ctx))
 		}
-		return map[string]any{"driver": "virtio-blk-pci", "drive": node, "serial": d.Serial}, remove, nil
+		// The guest gets the error of a full disk. By default QEMU would stop it.
+		return map[string]any{"driver": "virtio-blk-pci", "drive": node, "serial": d.Serial, "werror": "report", "rerror": "report"}, remove, nil
 	})
 	if err != nil {
 		return "", fmt.Errorf("add a disk: %w", err)

@@ -201,7 +201,11 @@ func (m *machine) supervise() {
 			ended <- p
 		}()
 	}
-	first := <-ended
+	var first *process // nil: QEMU has stopped the guest
+	select {
+	case first = <-ended:
+	case <-m.qmp.stopped:
+	}
 	m.kill()
 	m.wait()
 	m.mu.Lock()
@@ -214,6 +218,9 @@ func (m *machine) supervise() {
 
 // reason returns why a machine has ended whose process first has ended as the first one.
 func (m *machine) reason(first *process) error {
+	if first == nil {
+		return fmt.Errorf("QEMU cannot execute the guest any more: %s", m.qemu.said())
+	}
 	switch m.qmp.shutdown() {
 	case "":
 		return first.failure()

@@ -28,8 +28,10 @@ type monitor struct {
 	waiting map[uint64]chan answer // by the id of the command; an answer may come after its caller has left
 	ready   chan struct{}          // closed by the greeting
 	reason  string                 // of the shutdown of the guest, as QEMU's event names it
-	unplugs map[string]chan error  // by the id of the device that the guest is to give up
-	err     error                  // set before done is closed
+	stopped chan struct{}          // closed when QEMU has stopped the guest, which this package never asks for
+	halted  bool
+	unplugs map[string]chan error // by the id of the device that the guest is to give up
+	err     error                 // set before done is closed
 
 	sending chan struct{} // has one token: a command is sent while it is taken
 }
@@ -67,7 +69,7 @@ type command struct {
 // newMonitor takes over the socket, which must be in the runtime's poller.
 func newMonitor(conn *os.File) *monitor {
 	m := &monitor{
-		conn: conn, done: make(chan struct{}), ready: make(chan struct{}),
+		conn: conn, done: make(chan struct{}), ready: make(chan struct{}), stopped: make(chan struct{}),
 		waiting: map[uint64]chan answer{}, unplugs: map[string]chan error{}, sending: make(chan struct{}, 1),
 	}
 	go m.read()
@@ -123,6 +125,11 @@ func (m *monitor) take(a answer) error {
 		}
 	case a.Event == "SHUTDOWN":
 		m.reason = a.Data.Reason
+	case a.Event == "STOP":
+		if !m.halted {
+			m.halted = true
+			close(m.stopped)
+		}
 	case a.Event == "DEVICE_DELETED":
 		m.unpluggedLocked(a.Data.Device, nil)
 	case a.Event == "DEVICE_UNPLUG_GUEST_ERROR":

@@ -137,6 +137,7 @@ func TestACommandThatIsNotAnsweredEndsWithItsContext(t *testing.T) {
 func FuzzMonitor(f *testing.F) {
 	f.Add([]byte(`{"QMP":{"version":{}}}` + "\n" + `{"return":{},"id":1}` + "\n"))
 	f.Add([]byte(`{"event":"SHUTDOWN","data":{"guest":true,"reason":"guest-shutdown"}}` + "\n"))
+	f.Add([]byte(`{"event":"STOP"}` + "\n" + `{"event":"STOP"}` + "\n"))
 	f.Add([]byte(`{"error":{"class":"","desc":""},"id":18446744073709551615}` + "\n"))
 	f.Fuzz(func(t *testing.T, lines []byte) {
 		m, qemu := monitored(t)

@@ -47,9 +47,7 @@ func newCommandLine(c *Config) (*commandLine, error) {
 	case TCG:
 		l.add("-accel", "tcg,thread=multi,tb-size="+strconv.Itoa(tbSize), "-cpu", "max")
 	}
-	size := strconv.FormatInt(c.Memory/mebibyte, 10) + "M"
-	// virtiofsd maps the memory of the guest, so it is a file.
-	l.add("-smp", strconv.Itoa(c.CPUs), "-m", size, "-object", "memory-backend-memfd,id=memory,share=on,size="+size)
+	l.size(c)
 	l.add("-kernel", "/"+kernel, "-initrd", "/"+initrd, "-append", kernelArguments(c)) // in the jail
 	l.add("-add-fd", "set=1,fd="+l.pass(c.Console), "-chardev", "file,id=console,append=on,path=/dev/fdset/1", "-serial", "chardev:console")
 	l.add("-device", "virtio-serial-pci,max_ports=2")
@@ -64,6 +62,10 @@ func newCommandLine(c *Config) (*commandLine, error) {
 // kernelArguments returns the command line of the kernel.
 func kernelArguments(c *Config) string {
 	line := "console=ttyS0 quiet panic=-1 reboot=t"
+	if c.MaxMemory > c.Memory {
+		// The guest keeps most of what it gets free of what it could not move when it is to give it up.
+		line += " memhp_default_state=online memory_hotplug.online_policy=auto-movable"
+	}
 	if c.Cmdline != "" {
 		line += " " + c.Cmdline
 	}

@@ -15,15 +15,14 @@ func (c *Config) check() error {
 		return errors.New("it has no reaper, channel or console")
 	case c.Accel != KVM && c.Accel != TCG:
 		return fmt.Errorf("there is no accelerator %q", c.Accel)
-	case c.CPUs < 1:
-		return fmt.Errorf("it has %d processors", c.CPUs)
-	case c.Memory <= 0 || c.Memory%mebibyte != 0:
-		return fmt.Errorf("its memory of %d bytes is no multiple of a MiB", c.Memory)
 	}
 	for _, path := range []string{c.Kernel, c.Modules, c.Init, c.Dir} {
 		if !strings.HasPrefix(path, "/") {
 			return fmt.Errorf("%q is no absolute path", path)
 		}
+	}
+	if err := c.checkSize(); err != nil {
+		return err
 	}
 	for _, s := range c.Shares {
 		if err := s.check(); err != nil {

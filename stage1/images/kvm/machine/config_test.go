@@ -13,6 +13,8 @@ func TestAConfigurationThatNoMachineCanHaveIsRefused(t *testing.T) {
 		"":                         func(*Config) {},
 		"no reaper":                func(c *Config) { c.Children = nil },
 		`no accelerator "hvf"`:     func(c *Config) { c.Accel = "hvf" },
+		"at most 256":              func(c *Config) { c.MaxCPUs = 256 },
+		"no multiple of 2 MiB":     func(c *Config) { c.MaxMemory = 2 * mebibyte },
 		"0 processors":             func(c *Config) { c.CPUs = 0 },
 		"no multiple of a MiB":     func(c *Config) { c.Memory++ },
 		`"vmlinux" is no absolute`: func(c *Config) { c.Kernel = "vmlinux" },

@@ -39,7 +39,11 @@ type Config struct {
 
 	CPUs   int
 	Memory int64 // bytes, a multiple of a MiB
-	Accel  Accel
+	// MaxCPUs and MaxMemory are the bounds of Resize; 0 stands for CPUs and Memory. Each byte more of
+	// MaxMemory needs 1/64 byte of the guest's memory when it is used.
+	MaxCPUs   int
+	MaxMemory int64
+	Accel     Accel
 
 	Shares []Share
 	// Channel is a connected unix socket: the guest has the other end as the virtio-serial port
@@ -77,6 +81,13 @@ type Machine interface {
 	// RemoveDevice returns when the guest has given up a device that was added, and QEMU has closed
 	// its files. A guest may refuse that, or never answer.
 	RemoveDevice(context.Context, Device) error
+	// Resize gives the guest as many processors and as much memory, within the bounds of Config. The
+	// guest has added processors at once, and they are offline. They stay when fewer are wanted:
+	// the guest sets them offline. The guest adds memory soon after, if it has the module
+	// virtio_mem, and gives up memory as far as it can.
+	Resize(ctx context.Context, cpus int, memory int64) error
+	// Size returns the processors and the memory that the guest has.
+	Size(context.Context) (cpus int, memory int64, err error)
 	// Stop ends the machine without asking the guest, and returns when none of its processes is
 	// left. It may be called any number of times. QEMU has until ctx is done, and five seconds at
 	// the most, before it is killed.
@@ -90,12 +101,15 @@ type Machine interface {
 
 // machine is a machine of QEMU.
 type machine struct {
+	config Config
 	qemu   *process
 	shares []*process
 	user   *os.File // keeps the id of QEMU's user
 	qmp    *monitor
 	done   chan struct{}
 	err    error // set before done is closed
+
+	resizing chan struct{} // has one token
 
 	mu      sync.Mutex
 	stopped bool
@@ -113,7 +127,7 @@ func Boot(ctx context.Context, c Config) (Machine, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("boot a machine: %w", err)
 	}
-	m := &machine{done: make(chan struct{}), devices: map[Device]*device{}}
+	m := &machine{config: c, resizing: make(chan struct{}, 1), done: make(chan struct{}), devices: map[Device]*device{}}
 	if err := m.boot(ctx, &c); err != nil {
 		m.kill()
 		m.wait()

@@ -67,8 +67,9 @@ var verbs = map[string]func([]string) (string, error){
 	"mkdir": func(args []string) (string, error) { return "", os.MkdirAll(args[0], 0o755) },
 	"load":  func(args []string) (string, error) { return "", load("later", args[0]) },
 	"print": func(args []string) (string, error) { return "", os.WriteFile("/dev/console", []byte(args[0]), 0) },
-	"cpus":  func([]string) (string, error) { return strconv.Itoa(runtime.NumCPU()), nil },
-	"exit":  func([]string) (string, error) { os.Exit(1); return "", nil },
+	// The number of processors. Those that were added are offline at first.
+	"cpus": func([]string) (string, error) { return strconv.Itoa(runtime.NumCPU()), nil },
+	"exit": func([]string) (string, error) { os.Exit(1); return "", nil },
 	"poweroff": func([]string) (string, error) {
 		return "", unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	},

@@ -204,6 +204,28 @@ func TestWhatIsInstalledIsExactlyTheInventory(t *testing.T) {
 	}
 }
 
+// make kvm is not a part of make build.
+func TestTheFilesOfMachinesAreInstalledIfTheyAreBuilt(t *testing.T) {
+	i := newInstallation(t)
+	bin := builtFiles(t, "v1")
+	const kernel, shim = "libexec/containerd-shim-rkt/kvm/vmlinux", "bin/containerd-shim-rkt-kvm-v1"
+	i.must(t, "scripts/install", bin, i.prefix)
+	if files := i.files(t); files[filepath.Dir(kernel)] != "" || files[shim] != "" {
+		t.Errorf("%q and %q", files[filepath.Dir(kernel)], files[shim])
+	}
+	writeFile(t, filepath.Join(bin, "kvm/vmlinux"), "kernel", 0o644)
+	if err := os.Symlink("containerd-shim-rkt-v1", filepath.Join(bin, "containerd-shim-rkt-kvm-v1")); err != nil {
+		t.Fatal(err)
+	}
+	i.must(t, "scripts/install", bin, i.prefix)
+	if files := i.files(t); !strings.HasPrefix(files[kernel], "0644 file ") || files[shim] != "- link containerd-shim-rkt-v1" {
+		t.Errorf("%q and %q", files[kernel], files[shim])
+	}
+	if inventory := i.must(t, "scripts/inventory", bin, "package"); strings.Contains(inventory, "kvm") {
+		t.Errorf("a package would have the files: %s", inventory)
+	}
+}
+
 func TestAnUpgradeRemovesFilesThatAreNoLongerInstalled(t *testing.T) {
 	i := newInstallation(t)
 	i.must(t, "scripts/install", builtFiles(t, "v1"), i.prefix)

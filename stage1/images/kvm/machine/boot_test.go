@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/nofile"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
 )
 
@@ -280,6 +283,44 @@ func TestQEMUIsInTheJail(t *testing.T) {
 		if to, _ := os.Readlink(fd); strings.HasPrefix(to, "/") && to != "/dev/null" && !strings.HasPrefix(to, "/memfd:") {
 			t.Errorf("it has %s open", to)
 		}
+	}
+}
+
+func TestTheProcessesOfAMachineAreInItsCgroup(t *testing.T) {
+	c, g := config(t)
+	dir := share(t, &c)
+	above := "/sys/fs/cgroup/pids" // of version 1
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		above = "/sys/fs/cgroup"
+	}
+	cgroup := filepath.Join(above, "rkt-machine-test-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(cgroup, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after the machine has ended
+		wait.Observe(t, "the cgroup can be removed", func() (bool, string) {
+			err := unix.Rmdir(cgroup)
+			return err == nil, fmt.Sprint(err)
+		})
+	})
+	c.Cgroup = []string{cgroup}
+	boot(t, c, g)
+	text, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := machineProcesses(t, dir, g.PID(), os.Getpid())
+	if got := strings.Fields(string(text)); len(got) != len(all) {
+		t.Errorf("the cgroup has the processes %q", got)
+	}
+	for name, pid := range all {
+		if !slices.Contains(strings.Fields(string(text)), strconv.Itoa(pid)) {
+			t.Errorf("%s is not in the cgroup", name)
+		}
+	}
+	var limit unix.Rlimit
+	if err := unix.Prlimit(all["virtiofsd's child"], unix.RLIMIT_NOFILE, nil, &limit); err != nil || limit.Cur != min(nofile.Original[1], 1_000_000) {
+		t.Errorf("virtiofsd may have %d files open: %v", limit.Cur, err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/nofile"
 )
 
 // virtiofsd is the path of Debian's virtiofsd, as QEMU's package has it.
@@ -38,7 +39,7 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 		argv: []string{
 			virtiofsd, "-f", "--fd=3", "-o", "source=" + s.Dir, "-o", "cache=" + cache,
 			"-o", "sandbox=namespace", "-o", "xattr", "-o", "announce_submounts",
-			"--rlimit-nofile=0", // as many as this process may open
+			"--rlimit-nofile=" + strconv.FormatUint(maxOpen(), 10),
 		},
 		files: []*os.File{listener},
 		sys:   syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET},
@@ -54,6 +55,10 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	}
 	return p, conn, nil
 }
+
+// maxOpen returns how many files virtiofsd may have open: one for each file that the guest knows. The
+// soft limit of this process may be small. More than its hard limit, virtiofsd may not be allowed.
+func maxOpen() uint64 { return min(nofile.Original[1], 1_000_000) }
 
 // listen returns a listening socket, and a function that must be called: it connects to the socket
 // and removes its name. Only root can open the socket before, and no process after.

@@ -423,6 +423,12 @@ func machineProcesses(t *testing.T, dir string, qemu, booter int) map[string]int
 func TestAMachineThatCannotBootLeavesNothing(t *testing.T) {
 	c, _ := config(t)
 	dir := share(t, &c)
+	c.KernelSum = strings.Repeat("0", 64)
+	if m, err := machine.Boot(t.Context(), c); err == nil || !strings.Contains(err.Error(), "vmlinux has the SHA-256 sum ") {
+		t.Fatalf("booted %v: %v", m, err)
+	}
+	c, _ = config(t)
+	c.Shares = []machine.Share{{Tag: "pod", Dir: dir}}
 	c.Kernel = c.Modules // no kernel
 	_, err := machine.Boot(t.Context(), c)
 	if err == nil || !strings.Contains(err.Error(), "qemu-system-x86_64 has exited with 1: ") {

@@ -35,7 +35,9 @@ type Config struct {
 	Kernel  string // an ELF vmlinux
 	Modules string // a cpio archive with the modules of the kernel, which Init loads
 	Init    string // the static program that becomes /init
-	Cmdline string // appended to the machine's own
+	// KernelSum and ModulesSum are SHA-256 sums in hexadecimal; "" is any file's.
+	KernelSum, ModulesSum string
+	Cmdline               string // appended to the machine's own
 
 	CPUs   int
 	Memory int64 // bytes, a multiple of a MiB
@@ -66,6 +68,9 @@ type Config struct {
 // /dev/virtio-ports/ChannelName where udev runs, otherwise the name in
 // /sys/class/virtio-ports/vport*/name.
 const ChannelName = "org.rkt.agent"
+
+// sums is where machines remember which files had their sums.
+const sums = "/run/containerd-shim-rkt/kvm-sums"
 
 // quitTime is how long QEMU has to end after it was told to.
 const quitTime = 5 * time.Second
@@ -139,6 +144,12 @@ func Boot(ctx context.Context, c Config) (Machine, error) {
 
 // boot starts virtiofsd before QEMU, which speaks to it before it answers on its monitor.
 func (m *machine) boot(ctx context.Context, c *Config) error {
+	if err := verify(c.Kernel, c.KernelSum, sums); err != nil {
+		return err
+	}
+	if err := verify(c.Modules, c.ModulesSum, sums); err != nil {
+		return err
+	}
 	archive, err := os.OpenFile(filepath.Join(c.Dir, initrd), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err

@@ -62,6 +62,7 @@ var layers = map[string][]string{
 	"stage1/images/fly":         {"proc", "stage1/images/podmanifest"},
 	"stage1/images/nspawn":      {"proc", "abi", "stage1/images/native", "stage1/images/rktfront"},
 	"stage1/images/kvm/machine": {"proc"},
+	"stage1/images/kvm/channel": {"abi"},
 	"stage1/images/oci":         {"proc", "abi", "stage1/images/native", "stage1/images/rktfront"},
 }
 

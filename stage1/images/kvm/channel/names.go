@@ -1,0 +1,8 @@
+package channel
+
+// Names on which host and agent agree.
+const (
+	PortName   = "org.rkt.agent" // of the virtio-serial port
+	ShareTag   = "pod"           // of the virtiofs share with the files of the pod's apps
+	GuestShare = "/shared"       // where the agent mounts it
+)

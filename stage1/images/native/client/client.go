@@ -27,9 +27,10 @@ type Call struct {
 	Request    []byte // the request document
 
 	// Files that the entrypoint was given; nil for a missing one.
-	Stdio [3]*os.File // the app's
-	Error *os.File    // for the text of a failure
-	Ready *os.File    // for the ready line
+	Stdio  [3]*os.File // the app's
+	Error  *os.File    // for the text of a failure
+	Ready  *os.File    // for the ready line
+	Answer *os.File    // for the document of app/stats
 }
 
 // Main serves one call of an entrypoint and returns the exit code. The working directory is
@@ -64,6 +65,9 @@ func (c *Call) read(args []string) (err error) {
 	if c.Entrypoint == abi.AppAdd || c.Entrypoint == abi.Enter {
 		c.Ready = proc.Inherited(abi.EnvReadyFD)
 		c.Stdio = [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	}
+	if c.Entrypoint == abi.AppStats {
+		c.Answer = os.Stdout
 	}
 	return nil
 }
@@ -139,6 +143,8 @@ func (c *Call) answer(conn *serve.Conn) (int, error) {
 			return strconv.Atoi(string(body))
 		case serve.Ready:
 			c.pass(c.Ready, body)
+		case serve.Answer:
+			c.pass(c.Answer, body)
 		case serve.Error:
 			c.pass(c.Error, body)
 		}

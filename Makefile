@@ -22,7 +22,7 @@ STATIC   := ^TestExecIntoAnApp$$
 # Packages whose tests mostly execute other programs, hundreds of them. The race detector
 # would find nothing more there, and takes time.
 PROGRAMS := stage1/conformance
-# Columns of the integration suite: native, oci, nspawn, runc, crun, runsc, runc-current. native
+# Columns of the integration suite: native, oci, nspawn, kvm (after make kvm), runc, crun, runsc, runc-current. native
 # also runs the most important cases with nspawn, and oci runs them with crun instead of runc.
 RUNTIMES ?= native,oci
 # The number of columns, each under one of three releases of containerd, that run at a time.
@@ -51,8 +51,11 @@ build: ## build the shim, its stage1 images and rktctl, with its man pages, into
 	@scripts/stage1-images '$(BIN)/stage1'
 	@GOARCH='' SOURCE_DATE_EPOCH=$$(scripts/epoch) go run ./cmd/rktctl/pages '$(BIN)/share'
 
-kvm: ## fetch Debian's kernel for the machines of the stage1 kvm into bin/kvm/
+kvm: ## build the stage1 kvm into bin/, and fetch Debian's kernel for its machines into bin/kvm/
 	@scripts/deps lz4 kmod
+	@echo "==> building the stage1 kvm into bin/"
+	@scripts/stage1-images '$(BIN)/stage1' kvm
+	@ln -sfn $(SHIM) '$(BIN)/containerd-shim-rkt-kvm-v1'
 	@echo "==> making the kernel of machines in bin/kvm/"
 	@go run ./stage1/images/kvm/machine/kernel '$(BIN)/kvm'
 
@@ -82,7 +85,7 @@ test-release: ## a release for both architectures, twice: the same bytes, and th
 	@echo "==> a release, twice"
 	@go -C integration/release test -count=1 -timeout 30m -json ./... | $(REPORT)
 
-test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc,crun,runsc,runc-current)
+test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,kvm,runc,crun,runsc,runc-current)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -skip "$$(go -C integration run ./rktcompat -left-out)" ./... | $(REPORT)
@@ -143,10 +146,12 @@ test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS, ARCH=arm64
 test-vm-short: override VM_FLAGS += -short
 test-vm-short: test-vm ## the part of test-vm that make test runs, in minutes
 
-test-kvm: kvm ## virtual machines: tests that boot QEMU (KVM_FLAGS)
+test-kvm: build kvm ## virtual machines: tests that boot QEMU (KVM_FLAGS)
 	@echo "==> tests that boot machines"
 	@scripts/deps $(QEMU_$(ARCH))
 	@RKT_TEST_KVM='$(BIN)/kvm' go test -count=1 -timeout 60m -json $(KVM_FLAGS) ./stage1/images/kvm/... | $(REPORT)
+	@RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
+	go -C integration test -count=1 -parallel 1 -timeout 60m -json -run "$$(sed -n '/^func ofMachines/,/^}/s/.*"\(Test.*\)",/^\1$$/p' integration/kvm_test.go | paste -sd '|')" . | $(REPORT)
 
 compat: deps build ## the kit's results for the bundled stage1s, and the suite of rkt's images, into docs/
 	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md $(addprefix $(BIN)/stage1/,native oci nspawn fly) guide

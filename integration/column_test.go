@@ -21,7 +21,7 @@ import (
 
 // column is one runtime with its containerd.
 type column struct {
-	name    string // native, oci, nspawn, runc
+	name    string // native, oci, nspawn, kvm, runc
 	wraps   string // the OCI runtime that a column of oci has instead of Debian's runc: crun, runsc, runc-current
 	runtime string // the runtime that clients pass
 	release release
@@ -30,7 +30,8 @@ type column struct {
 	serial  int
 	// blamed are remains for which a test has already failed.
 	blamed []string
-	// few means that the column runs only the cases of inShort and its own cases.
+	// few means that the column runs only the cases of inShort and its own cases, or, if it is kvm,
+	// those of ofMachines.
 	few bool
 }
 
@@ -43,6 +44,8 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 		c.runtime = "io.containerd.rkt-oci.v1"
 	case "nspawn":
 		c.runtime = "io.containerd.rkt-nspawn.v1"
+	case "kvm":
+		c.runtime, c.few = "io.containerd.rkt-kvm.v1", true
 	case "runc":
 		c.runtime = "io.containerd.runc.v2"
 	case "crun", "runsc", currentRunc:
@@ -52,7 +55,7 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("unknown runtime %q: native, oci, nspawn, runc, crun, runsc or %s", name, currentRunc)
+		return nil, fmt.Errorf("unknown runtime %q: native, oci, nspawn, kvm, runc, crun, runsc or %s", name, currentRunc)
 	}
 	programs, err := r.find(ctx)
 	if err != nil {
@@ -63,6 +66,13 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 	if name == "runsc" { // stage1/images/oci/README.md
 		file := filepath.Join(suite.dir, "runsc.toml")
 		if err := os.WriteFile(file, []byte(`stage1.runsc.accept = ["/linux/maskedPaths", "/linux/readonlyPaths", "/linux/seccomp", "/process/oomScoreAdj"]`+"\n"), 0o600); err != nil {
+			return nil, err
+		}
+		opts.Env = append(opts.Env, "RKT_CONFIG="+file)
+	}
+	if name == "kvm" {
+		file, err := kvmConfiguration()
+		if err != nil {
 			return nil, err
 		}
 		opts.Env = append(opts.Env, "RKT_CONFIG="+file)
@@ -179,7 +189,7 @@ func (c *column) expectNothingLeft(t *testing.T) {
 	c.blamed = append(c.blamed, left...)
 }
 
-func ourColumns() []string { return []string{"native", "oci", "nspawn"} }
+func ourColumns() []string { return []string{"native", "oci", "nspawn", "kvm"} }
 
 func allColumns() []string { return append(ourColumns(), "runc") }
 
@@ -223,6 +233,9 @@ func eachOf(t *testing.T, names []string, test func(t *testing.T, c *column)) {
 
 // runs reports whether the column runs a case: a column with few set skips most cases.
 func (c *column) runs(t *testing.T, names []string) bool {
+	if c.name == "kvm" {
+		return slices.Contains(ofMachines(), t.Name())
+	}
 	return slices.Contains(inShort(), t.Name()) || len(names) == 1 && c.wraps == ""
 }
 

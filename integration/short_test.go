@@ -47,7 +47,7 @@ func TestTheCasesOfTheShortFormAreThere(t *testing.T) {
 		}
 		sources = append(sources, string(b))
 	}
-	for _, name := range inShort() {
+	for _, name := range append(inShort(), ofMachines()...) {
 		if !slices.ContainsFunc(sources, func(s string) bool { return strings.Contains(s, "\nfunc "+name+"(t *testing.T) {") }) {
 			t.Errorf("there is no case %s", name)
 		}

@@ -13,6 +13,7 @@ type Report struct {
 	Groups      []int
 	Umask       int
 	Hostname    string
+	Kernel      string // the release of the kernel
 	OOMScoreAdj string
 	Status      map[string]string // /proc/self/status
 	FDs         map[string]string // number → target

@@ -30,7 +30,9 @@ func inspect() {
 		_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 		r.Terminal[fd] = err == nil
 	}
-	b, _ := os.ReadFile("/proc/self/oom_score_adj")
+	b, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	r.Kernel = strings.TrimSpace(string(b))
+	b, _ = os.ReadFile("/proc/self/oom_score_adj")
 	r.OOMScoreAdj = strings.TrimSpace(string(b))
 	r.Session, _ = unix.Getsid(0)
 	b, _ = os.ReadFile("/proc/self/cgroup")

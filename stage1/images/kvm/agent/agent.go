@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+)
+
+// agent serves the calls of one machine.
+type agent struct {
+	session  *channel.Session
+	children *proc.Children
+	notices  chan []byte // lines for the host
+	streams  *streams
+	end      chan struct{} // closed when the host has asked for the end
+	once     sync.Once
+
+	mu   sync.Mutex
+	apps map[string]*app
+}
+
+func newAgent(s *channel.Session) *agent {
+	return &agent{
+		session:  s,
+		children: proc.NewChildren(), // reaps, as process 1 has to
+		notices:  make(chan []byte, 64),
+		streams:  &streams{arrived: map[uint32]chan data{}},
+		end:      make(chan struct{}),
+		apps:     map[string]*app{},
+	}
+}
+
+// serve answers the host until it closes the channel or asks for the end.
+func (a *agent) serve(ctx context.Context) {
+	go func() {
+		defer a.stop()
+		for {
+			s, err := a.session.Accept()
+			if err != nil {
+				return
+			}
+			go a.converse(ctx, s)
+		}
+	}()
+	<-a.end
+}
+
+func (a *agent) stop() { a.once.Do(func() { close(a.end) }) }
+
+// converse serves one stream.
+func (a *agent) converse(ctx context.Context, s *channel.Stream) {
+	r := bufio.NewReader(s)
+	word, body, err := channel.Receive(r, channel.MaxCall)
+	if err != nil {
+		_ = s.Close()
+		return
+	}
+	switch word {
+	case channel.Hello:
+		a.tell(s)
+	case channel.Data:
+		a.streams.put(s.Number(), data{s, r})
+	case channel.Call:
+		a.answer(ctx, s, r, body)
+	default:
+		_ = s.Close()
+	}
+}
+
+// tell sends the agent's version, and then its notices.
+func (a *agent) tell(s *channel.Stream) {
+	if err := channel.Send(s, channel.Version, []byte(channel.ProtocolVersion)); err != nil {
+		return
+	}
+	for line := range a.notices {
+		if err := channel.Send(s, channel.Notice, line); err != nil {
+			return
+		}
+	}
+}
+
+// notify queues a notice. It waits while the host does not read.
+func (a *agent) notify(n abi.Notice) { a.notices <- n.Format() }
+
+// failure is an error with an exit code of the ABI.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// failed returns an error with the exit code of a failed call, or nil.
+func failed(code int, text string) error {
+	if code == 0 {
+		return nil
+	}
+	return &failure{code, errors.New(text)}
+}
+
+// call is a call of the host.
+type call struct {
+	channel.Header
+	stream *channel.Stream
+}
+
+// reply sends an answer. It is no error if the host no longer listens.
+func (c *call) reply(word channel.Word, body []byte) { _ = channel.Send(c.stream, word, body) }
+
+// answer serves a call. Its context ends when the host closes its end of the stream.
+func (a *agent) answer(ctx context.Context, s *channel.Stream, r *bufio.Reader, body []byte) {
+	defer s.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		_, _ = io.Copy(io.Discard, r)
+		cancel(errors.New("the host has given up the call"))
+	}()
+	c := &call{stream: s}
+	err := json.Unmarshal(body, &c.Header)
+	if err == nil {
+		err = a.dispatch(ctx, c)
+	}
+	code := 0
+	if err != nil {
+		code = 1
+		if f := (*failure)(nil); errors.As(err, &f) {
+			code = f.code
+		}
+		text := err.Error()
+		c.reply(channel.Error, []byte(text[:min(len(text), channel.MaxAnswer)]))
+	}
+	c.reply(channel.Exit, strconv.AppendInt(nil, int64(code), 10))
+}
+
+func (a *agent) dispatch(ctx context.Context, c *call) error {
+	switch {
+	case c.Run != nil:
+		return a.run(ctx, c)
+	case c.Resize != nil:
+		return a.resize(c.Resize)
+	case c.PowerOff:
+		return a.powerOff(ctx)
+	case c.Call == nil:
+		return errors.New("a call without a request")
+	}
+	r := c.Call
+	switch r.Entrypoint {
+	case abi.AppAdd:
+		return a.add(ctx, c)
+	case abi.Enter:
+		return a.enter(ctx, c)
+	case abi.AppRm:
+		return a.remove(ctx, r)
+	case abi.AppStop, abi.AppStart:
+		return a.pass(ctx, r)
+	}
+	p, err := a.app(r.App)
+	if err != nil {
+		return err
+	}
+	switch r.Entrypoint {
+	case abi.AppSignal:
+		return a.signal(ctx, p, r)
+	case abi.AppPause:
+		return p.group.Freeze(ctx)
+	case abi.AppResume:
+		return p.group.Thaw()
+	case abi.AppUpdate:
+		return p.update(r.Resources)
+	case abi.AppStats:
+		text, err := p.stats()
+		if err == nil {
+			c.reply(channel.Answer, text)
+		}
+		return err
+	}
+	return &failure{abi.ExitNotImplemented, fmt.Errorf("entrypoint %s is not supported", r.Entrypoint)}
+}
+
+// powerOff ends the apps. The machine ends when the call is answered.
+func (a *agent) powerOff(ctx context.Context) error {
+	defer a.stop()
+	code, text, err := a.ask(ctx, &abi.Request{Version: abi.Version, Entrypoint: abi.Stop}, nil, nil)
+	return errors.Join(err, failed(code, text))
+}
+
+// pass makes a call of the supervisor.
+func (a *agent) pass(ctx context.Context, r *abi.Request) error {
+	code, text, err := a.ask(ctx, r, nil, nil)
+	return errors.Join(err, failed(code, text))
+}
+
+// closeAll closes files, some of which may be nil.
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+)
+
+// cgroups is the cgroup in the guest below which each app has its own.
+const cgroups = "/rkt/"
+
+// app is an app in the machine.
+type app struct {
+	name  string
+	group *cgroup.Group
+	oom   *cgroup.OOMWatch
+
+	mu      sync.Mutex
+	masters map[string]*os.File // terminals, by exec; of the app itself under ""
+	execs   map[int]string      // pid of an exec's first process to the exec's id
+}
+
+func (a *agent) app(name string) (*app, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.apps[name]; p != nil {
+		return p, nil
+	}
+	return nil, &failure{abi.ExitNotFound, fmt.Errorf("app %s: there is no such app", name)}
+}
+
+// add serves app/add. If it fails, nothing of the app remains.
+func (a *agent) add(ctx context.Context, c *call) (err error) {
+	var spec struct {
+		Linux *struct{ Resources *specs.LinuxResources }
+	}
+	if err := json.Unmarshal(c.Call.Spec, &spec); err != nil {
+		return fmt.Errorf("the app's spec: %w", err)
+	}
+	if spec.Linux == nil {
+		spec.Linux = &struct{ Resources *specs.LinuxResources }{}
+	}
+	p := &app{name: c.Call.App, masters: map[string]*os.File{}, execs: map[int]string{}}
+	if p.group, err = (cgroup.Maker{}).Create(cgroup.Path{Spec: cgroups + p.name}, spec.Linux.Resources); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.apps[p.name] = p // the app may end before its call does
+	a.mu.Unlock()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.drop(context.WithoutCancel(ctx), p))
+		}
+	}()
+	if p.oom, err = p.group.WatchOOM(func() { a.notify(abi.Notice{OOM: true, App: p.name}) }); err != nil {
+		return err
+	}
+	return a.process(ctx, c, p)
+}
+
+// drop forgets an app and removes its cgroup.
+func (a *agent) drop(ctx context.Context, p *app) error {
+	a.mu.Lock()
+	delete(a.apps, p.name)
+	a.mu.Unlock()
+	p.mu.Lock()
+	for _, m := range p.masters {
+		m.Close()
+	}
+	p.masters = nil
+	p.mu.Unlock()
+	err := errors.Join(p.oom.Close(), p.group.Kill(ctx), p.group.Remove(ctx))
+	forgetFiles()
+	return err
+}
+
+// process makes the process of an app or exec, with its streams.
+func (a *agent) process(ctx context.Context, c *call, p *app) error {
+	r := *c.Call
+	r.Cgroup = p.group.ABI()
+	streams, err := a.streams.takeAll(ctx, c)
+	if err != nil {
+		return err
+	}
+	ready := func(line []byte) {
+		if pid, err := channel.ParseReady(line); err == nil && r.Exec != "" {
+			p.mu.Lock()
+			p.execs[pid] = r.Exec
+			p.mu.Unlock()
+		}
+	}
+	var line []byte
+	keep := func(l []byte) { line = l; ready(l) }
+	if r.Terminal {
+		err = a.withTerminal(ctx, &r, p, streams[0], keep)
+	} else {
+		err = a.withPipes(ctx, &r, streams, keep)
+	}
+	if err != nil {
+		return err
+	}
+	c.reply(channel.Ready, line)
+	return nil
+}
+
+func (a *agent) withPipes(ctx context.Context, r *abi.Request, streams []data, ready func([]byte)) error {
+	files, err := pipes(streams)
+	if err != nil {
+		return err
+	}
+	defer closeAll(files[:]...)
+	code, text, err := a.ask(ctx, r, []int{int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd())}, ready)
+	return errors.Join(err, failed(code, text))
+}
+
+func (a *agent) withTerminal(ctx context.Context, r *abi.Request, p *app, stream data, ready func([]byte)) error {
+	console, err := newConsole()
+	if err != nil {
+		_ = stream.Close()
+		return err
+	}
+	defer console.close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	r.ConsoleSocket = console.path
+	type sent struct {
+		master *os.File
+		err    error
+	}
+	got := make(chan sent, 1)
+	go func() {
+		m, err := console.master()
+		got <- sent{m, err}
+	}()
+	fd := int(null.Fd())
+	code, text, err := a.ask(ctx, r, []int{fd, fd, fd}, ready)
+	console.close()
+	s := <-got
+	if err = errors.Join(err, failed(code, text)); err == nil {
+		err = s.err
+	}
+	if err != nil {
+		s.master.Close()
+		_ = stream.Close()
+		return err
+	}
+	p.mu.Lock()
+	p.masters[r.Exec] = s.master
+	p.mu.Unlock()
+	go stream.feed(s.master, func() { s.master.Close() }) // the client has hung up: so does the terminal
+	go func() {
+		stream.fetch(s.master)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.masters[r.Exec] == s.master {
+			delete(p.masters, r.Exec)
+		}
+	}()
+	return nil
+}
+
+// resize sets the size of a terminal. One that has ended has no size.
+func (a *agent) resize(r *channel.Resize) error {
+	p, err := a.app(r.App)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.masters[r.Exec]
+	if m == nil {
+		return nil
+	}
+	raw, err := m.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sizeErr error
+	err = raw.Control(func(fd uintptr) {
+		sizeErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: r.Height, Col: r.Width})
+	})
+	return errors.Join(err, sizeErr)
+}
+
+// enter serves enter.
+func (a *agent) enter(ctx context.Context, c *call) error {
+	p, err := a.app(c.Call.App)
+	if err != nil {
+		return err
+	}
+	return a.process(ctx, c, p)
+}
+
+// ended does for an app that has ended what stage 0 does: it publishes an OOM kill before the
+// exit, and kills what the first process has left.
+func (a *agent) ended(name string) {
+	p, err := a.app(name)
+	if err != nil {
+		return
+	}
+	p.oom.Report()
+	go func() { _ = p.group.Kill(context.Background()) }()
+}
+
+// remove serves app/rm.
+func (a *agent) remove(ctx context.Context, r *abi.Request) error {
+	if err := a.pass(ctx, r); err != nil {
+		return err
+	}
+	p, err := a.app(r.App)
+	if err != nil {
+		return nil // it is gone
+	}
+	return a.drop(ctx, p)
+}
+
+// signal serves app/signal.
+func (a *agent) signal(ctx context.Context, p *app, r *abi.Request) error {
+	if !r.All {
+		return a.pass(ctx, r)
+	}
+	sig := unix.Signal(r.Signal)
+	if sig == unix.SIGKILL {
+		return p.group.Kill(ctx)
+	}
+	return p.group.Signal(sig)
+}
+
+func (p *app) update(text []byte) error {
+	var res specs.LinuxResources
+	if err := json.Unmarshal(text, &res); err != nil {
+		return fmt.Errorf("the limits: %w", err)
+	}
+	_, err := p.group.Update(&res)
+	return err
+}

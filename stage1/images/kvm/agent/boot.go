@@ -1,0 +1,212 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+)
+
+// Directories of the initramfs and of the guest.
+const (
+	modules  = "/modules"
+	shared   = channel.GuestShare
+	podDir   = "/run/pod"
+	rootfs   = "stage1/rootfs"
+	stateDir = rootfs + "/rkt"
+)
+
+// boot makes a usable system of the initramfs, and returns the port of the channel. It leaves the
+// working directory at the directory of the guest's pod.
+func boot() (*os.File, error) {
+	if err := leaveInitramfs(); err != nil {
+		return nil, err
+	}
+	for _, m := range []struct {
+		kind, target, data string
+		flags              uintptr
+	}{
+		{"proc", "/proc", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		{"sysfs", "/sys", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		{"devtmpfs", "/dev", "mode=0755", unix.MS_NOSUID},
+		{"devpts", "/dev/pts", "ptmxmode=0666,mode=0620", unix.MS_NOSUID | unix.MS_NOEXEC},
+		{"tmpfs", "/dev/shm", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
+		{"tmpfs", "/run", "mode=0755", unix.MS_NOSUID | unix.MS_NODEV},
+		{"tmpfs", "/tmp", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
+		{"cgroup2", "/sys/fs/cgroup", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+	} {
+		if err := mount(m.kind, m.kind, m.target, m.flags, m.data); err != nil {
+			return nil, err
+		}
+	}
+	found, err := newDevices()
+	if err != nil {
+		return nil, err
+	}
+	if err := loadModules(); err != nil {
+		return nil, err
+	}
+	if err := mount("virtiofs", channel.ShareTag, shared, unix.MS_NODEV, ""); err != nil {
+		return nil, err
+	}
+	if err := loopbackUp(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(podDir, stateDir), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Chdir(podDir); err != nil {
+		return nil, err
+	}
+	return openPort(found, channel.PortName)
+}
+
+func mount(kind, source, target string, flags uintptr, data string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	err := unix.Mount(source, target, kind, flags, data)
+	if err == unix.EBUSY && kind == "devtmpfs" {
+		return nil // the kernel has mounted it
+	}
+	if err != nil {
+		return fmt.Errorf("mount %s at %s: %w", kind, target, err)
+	}
+	return nil
+}
+
+// leaveInitramfs puts a mount above the initramfs, because pivot_root(2), which containers
+// need, refuses the first mount of all as the old root.
+func leaveInitramfs() error {
+	const root = "/root"
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("/", root, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind the initramfs: %w", err)
+	}
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move the root: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	return os.Chdir("/")
+}
+
+// loadModules loads the modules of the initramfs in their order.
+func loadModules() error {
+	order, err := os.ReadFile(filepath.Join(modules, "order"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(string(order)) {
+		if err := loadModule(filepath.Join(modules, name)); err != nil {
+			return fmt.Errorf("load %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && err != unix.EEXIST {
+		return err
+	}
+	return nil
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make a socket: %w", err)
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("set lo up: %w", err)
+	}
+	return nil
+}
+
+// forgetFiles drops the names and inodes that nothing uses. While the guest knows a file of an
+// app that was removed, virtiofsd keeps it open, and its blocks are not free.
+func forgetFiles() { _ = os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0) }
+
+// devices hears of the devices that the kernel finds.
+type devices struct{ fd int }
+
+// newDevices begins to listen, before the modules are loaded.
+func newDevices() (devices, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_KOBJECT_UEVENT)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1})
+	}
+	if err != nil {
+		return devices{}, fmt.Errorf("listen for devices: %w", err)
+	}
+	return devices{fd}, nil
+}
+
+// next waits for the next event. One that was lost is an event, too.
+func (d devices) next() error {
+	for {
+		_, err := unix.Read(d.fd, make([]byte, 4096))
+		switch err {
+		case nil, unix.ENOBUFS:
+			return nil
+		case unix.EINTR:
+		default:
+			return fmt.Errorf("wait for a device: %w", err)
+		}
+	}
+}
+
+// openPort opens the virtio-serial port of a name. The host tells the guest of its ports after
+// the module was loaded.
+func openPort(found devices, name string) (*os.File, error) {
+	for {
+		ports, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
+		for _, p := range ports {
+			got, err := os.ReadFile(p)
+			if err != nil || strings.TrimSpace(string(got)) != name {
+				continue
+			}
+			fd, err := unix.Open(filepath.Join("/dev", filepath.Base(filepath.Dir(p))), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+			if err != nil {
+				return nil, fmt.Errorf("open the channel: %w", err)
+			}
+			return os.NewFile(uintptr(fd), "the channel"), nil
+		}
+		if err := found.next(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// powerOff ends the machine. The host's program does not reboot.
+func powerOff() {
+	unix.Sync()
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	os.Exit(1)
+}

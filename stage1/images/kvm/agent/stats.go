@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+)
+
+// maxProcesses bounds the list of processes in an answer of app/stats, whose length is
+// bounded.
+const maxProcesses = 1024
+
+// stats returns the document of app/stats, from the app's cgroup.
+func (p *app) stats() ([]byte, error) {
+	s, err := p.group.Stats()
+	if err != nil {
+		return nil, err
+	}
+	answer := convert(s)
+	pids, err := p.group.Pids()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	for _, pid := range pids[:min(len(pids), maxProcesses)] {
+		answer.Processes = append(answer.Processes, abi.ProcessStats{PID: pid, Exec: p.execs[pid]})
+	}
+	p.mu.Unlock()
+	return json.Marshal(answer)
+}
+
+// convert translates the statistics of a version 2 cgroup.
+func convert(s *cgroup.Stats) (a abi.StatsAnswer) {
+	const microsecond = 1000
+	memory, swap := s.Usage[cgroup.MemoryUsage], s.Usage[cgroup.SwapUsage]
+	a.CPU = abi.CPUStats{
+		Usage: s.CPU["usage_usec"] * microsecond, User: s.CPU["user_usec"] * microsecond, Kernel: s.CPU["system_usec"] * microsecond,
+		Periods: s.CPU["nr_periods"], Throttled: s.CPU["nr_throttled"], ThrottledTime: s.CPU["throttled_usec"] * microsecond,
+	}
+	a.Memory = abi.MemoryStats{
+		Usage: memory.Current, Limit: limit(memory.Limit), Max: memory.Max, SwapUsage: swap.Current,
+		InactiveFile: s.Memory["inactive_file"], Anon: s.Memory["anon"], File: s.Memory["file"], OOMKills: s.OOM["oom_kill"],
+	}
+	a.Pids = abi.PidsStats{Current: s.Pids.Current, Limit: limit(s.Pids.Limit)}
+	for _, io := range s.IO[""] {
+		a.IO = append(a.IO, abi.IOStats{
+			Major: io.Major, Minor: io.Minor, ReadBytes: io.Values["rbytes"], WriteBytes: io.Values["wbytes"],
+			Reads: io.Values["rios"], Writes: io.Values["wios"],
+		})
+	}
+	return a
+}
+
+// limit returns 0 for no limit.
+func limit(n uint64) uint64 {
+	if n == math.MaxUint64 {
+		return 0
+	}
+	return n
+}

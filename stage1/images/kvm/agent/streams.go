@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+)
+
+// data is a data stream of the host.
+type data struct {
+	*channel.Stream
+	input *bufio.Reader // Input and End
+}
+
+// streams has the data streams until calls take them.
+type streams struct {
+	mu      sync.Mutex
+	arrived map[uint32]chan data
+}
+
+func (s *streams) slot(n uint32) chan data {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.arrived[n] == nil {
+		s.arrived[n] = make(chan data, 1)
+	}
+	return s.arrived[n]
+}
+
+func (s *streams) put(n uint32, d data) { s.slot(n) <- d }
+
+// take waits for a stream, because the host's messages on different streams may be read in
+// any order.
+func (s *streams) take(ctx context.Context, n uint32) (d data, err error) {
+	slot := s.slot(n)
+	select {
+	case d = <-slot:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	s.mu.Lock()
+	delete(s.arrived, n)
+	s.mu.Unlock()
+	return d, err
+}
+
+// takeAll takes the streams of a call.
+func (s *streams) takeAll(ctx context.Context, c *call) ([]data, error) {
+	want := 3
+	if c.Call.Terminal {
+		want = 1
+	}
+	if len(c.Streams) != want {
+		return nil, fmt.Errorf("%s with %d streams, want %d", c.Call.Entrypoint, len(c.Streams), want)
+	}
+	var all []data
+	for _, n := range c.Streams {
+		d, err := s.take(ctx, n)
+		if err != nil {
+			for _, d := range all {
+				_ = d.Close()
+			}
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// feed writes the input of a stream to a file, until its end or until nothing reads the file.
+// It closes the file with done.
+func (d data) feed(to io.Writer, done func()) {
+	for {
+		word, body, err := channel.Receive(d.input, channel.MaxInput)
+		if err != nil || word != channel.Input {
+			break
+		}
+		if _, err := to.Write(body); err != nil {
+			break
+		}
+	}
+	done()
+	_ = d.Close() // the host reads nothing more for it
+}
+
+// fetch sends what a file has to the host, until its end.
+func (d data) fetch(from *os.File) {
+	_, _ = io.Copy(struct{ io.Writer }{d}, from)
+	from.Close()
+	_ = d.Close()
+}
+
+// pipes returns the descriptors of a process whose streams are data, and starts to carry. The
+// caller closes the files when the process has them.
+func pipes(streams []data) (files [3]*os.File, err error) {
+	var ends [3]*os.File
+	for i := range files {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(files[:]...)
+			closeAll(ends[:]...)
+			return files, err
+		}
+		files[i], ends[i] = w, r
+		if i == 0 {
+			files[i], ends[i] = r, w
+		}
+	}
+	go streams[0].feed(ends[0], func() { ends[0].Close() })
+	go streams[1].fetch(ends[1])
+	go streams[2].fetch(ends[2])
+	return files, nil
+}
+
+// console is the socket to which the supervisor sends the master of a terminal.
+type console struct {
+	path     string
+	listener *net.UnixListener
+}
+
+var consoles atomic.Uint64
+
+func newConsole() (*console, error) {
+	path := filepath.Join("/run", "console-"+strconv.FormatUint(consoles.Add(1), 10))
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	return &console{path, l}, nil
+}
+
+func (c *console) close() { _ = c.listener.Close() } // removes the file
+
+// master returns the master that was sent. Its Close ends a Read.
+func (c *console) master() (*os.File, error) {
+	conn, err := c.listener.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	rights := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := conn.ReadMsgUnix(make([]byte, 64), rights)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:n])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.Join(errors.New("the console came without its descriptor"), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.Join(errors.New("the console came without its descriptor"), err)
+	}
+	unix.CloseOnExec(fds[0])
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		return nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "console"), nil
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/supervisor"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
+)
+
+// Files of a pod, relative to its directory. They are removed with it.
+const (
+	logFile     = "stage1/rootfs/rkt/kvm.log"     // messages for which no caller waits
+	consoleFile = "stage1/rootfs/rkt/kvm.console" // what the guest's kernel and agent have printed
+	machineDir  = "stage1/rootfs/rkt/kvm.machine"
+)
+
+// run is the supervisor. It returns the exit code when the pod has ended.
+func run() int {
+	errorFile, ready := proc.Inherited(abi.EnvErrorFD), proc.Inherited(abi.EnvReadyFD)
+	if errorFile == nil {
+		errorFile = os.Stderr
+	}
+	err := serve(ready, errorFile)
+	if err != nil {
+		fmt.Fprintln(errorFile, err)
+	}
+	return supervisor.CodeOf(err)
+}
+
+// serve returns when the pod has ended: nil after stop, otherwise why.
+func serve(ready, errorFile *os.File) (err error) {
+	request, err := readRequest()
+	if err != nil {
+		return err
+	}
+	// Do not make an os.File of the lock: the descriptor must stay open until this process ends.
+	if fd, err := strconv.Atoi(os.Getenv(abi.EnvLockFD)); err == nil && fd > 2 {
+		unix.CloseOnExec(fd)
+	}
+	signal.Ignore(unix.SIGPIPE, unix.SIGHUP)
+	sigterm := make(chan os.Signal, 1)
+	signal.Notify(sigterm, unix.SIGTERM)
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make the supervisor undumpable: %w", err)
+	}
+	for _, dir := range []string{abi.StatusDir, machineDir} {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	log, err := os.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p := &pod{request: request, children: proc.NewChildren(), log: log}
+	defer p.close()
+	if err := p.boot(sigterm); err != nil {
+		return errors.Join(err, p.console.last())
+	}
+	listener, err := seqpacket.ListenStream(client.Socket)
+	if err != nil {
+		return err
+	}
+	start, err := proc.StartTime(os.Getpid())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(ready, "{\"pid\":%d,\"starttime\":%d}\n", os.Getpid(), start)
+	ready.Close()
+	var serving sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	server := p.supervisor.Server(sync.OnceFunc(func() { close(stopped) }))
+	serving.Go(func() { server.Serve(ctx, listener.File) })
+	select {
+	case <-sigterm:
+	case <-stopped:
+	case <-p.supervisor.Ended(): // the agent has closed the channel, or has sent what it never sends
+		err = errors.Join(errors.New("the machine has ended"), p.supervisor.Why())
+	case <-p.machine.Done():
+		err = errors.Join(errors.New("the machine has ended"), p.machine.Err())
+	}
+	if err != nil {
+		err = errors.Join(err, p.console.last())
+		fmt.Fprintln(log, err)
+		fmt.Fprintln(errorFile, err) // stage 0 keeps it for the errors of later calls
+	}
+	_ = p.session.Close()
+	_ = p.machine.Stop(context.Background())
+	p.supervisor.EndAll()
+	cancel()
+	listener.Close()
+	_ = os.Remove(client.Socket)
+	serving.Wait()
+	return err
+}
+
+func readRequest() (*abi.Request, error) {
+	text, err := os.ReadFile(os.Getenv(abi.EnvRequest))
+	if err != nil {
+		return nil, fmt.Errorf("read the request of run: %w", err)
+	}
+	r := &abi.Request{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("the request of run: %w", err)
+	}
+	if r.Version != abi.Version {
+		return nil, supervisor.Unsupported("the request of run: version %d, want %d", r.Version, abi.Version)
+	}
+	if r.Sandbox != nil {
+		return nil, supervisor.Unsupported("sandbox: the stage1 kvm has no pods of the Sandbox service")
+	}
+	return r, nil
+}
+
+// pod is the pod while run serves it.
+type pod struct {
+	request    *abi.Request
+	children   *proc.Children
+	log        *os.File
+	console    *console
+	machine    machine.Machine
+	session    *channel.Session
+	supervisor *supervisor.Supervisor
+}
+
+// boot boots the machine, and returns when its agent is ready. A signal on sigterm ends it.
+func (p *pod) boot(sigterm <-chan os.Signal) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	booted := make(chan struct{})
+	defer close(booted)
+	go func() {
+		select {
+		case <-sigterm:
+			cancel(errors.New("the pod is being stopped"))
+		case <-booted:
+		}
+	}()
+	image, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	image = filepath.Dir(image)
+	settings, err := readSettings(filepath.Join(image, imageSettings), nodeSettings)
+	if err != nil {
+		return err
+	}
+	share, err := supervisor.NewShare()
+	if err != nil {
+		return err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return err
+	}
+	port := os.NewFile(uintptr(pair[0]), "the channel")
+	if p.session, err = channel.Host(port); err != nil {
+		port.Close()
+		return err
+	}
+	if p.console, err = newConsole(consoleFile); err != nil {
+		return err
+	}
+	p.machine, err = machine.Boot(ctx, machine.Config{
+		Kernel: settings.Kernel, Modules: settings.Modules, Init: filepath.Join(image, "agent"),
+		CPUs: settings.CPUs, Memory: settings.Memory, Accel: machine.Accel(settings.Accel),
+		Shares:  []machine.Share{{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Shared)}},
+		Channel: os.NewFile(uintptr(pair[1]), "the channel"), Console: p.console.input,
+		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup(),
+	})
+	if err != nil {
+		return err
+	}
+	go func() { // a machine that ends while it boots ends the wait for its agent
+		select {
+		case <-p.machine.Done():
+			cancel(errors.Join(errors.New("the machine has ended"), p.machine.Err()))
+		case <-booted:
+		}
+	}()
+	p.supervisor, err = supervisor.New(ctx, supervisor.Config{
+		Session: p.session, Children: p.children, Notices: proc.Inherited(abi.EnvNotifyFD),
+		Request: p.request, Share: share, Log: p.log, Proxy: "/proc/self/exe", ProxyName: proxyName,
+	})
+	return err
+}
+
+// cgroup returns the cgroup of the pod, in which its client limits and counts it. Without one the
+// machine stays in the cgroup of this process.
+func (p *pod) cgroup() []string {
+	if p.request.PodCgroup == nil {
+		return nil
+	}
+	return p.request.PodCgroup.Dirs
+}
+
+// close ends what boot has begun.
+func (p *pod) close() {
+	if p.machine != nil {
+		_ = p.machine.Stop(context.Background())
+	}
+	if p.session != nil {
+		_ = p.session.Close()
+	}
+	if p.console != nil {
+		p.console.close()
+	}
+	_ = p.children.Close(context.Background())
+}

@@ -1,0 +1,299 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+)
+
+// maxOOM is how many notices of OOM kills of an app are passed on. A machine can send more.
+const maxOOM = 100
+
+// app is an app of the pod.
+type app struct {
+	name  string
+	added chan struct{} // closed when app/add has succeeded or has cleaned up
+	files *Files        // its part of the share
+
+	// Guarded by Supervisor.mu.
+	main  *process
+	execs map[string]*process // by id; of those that have not ended
+	ooms  int
+}
+
+// errStopping is the error of calls after stop.
+var errStopping = precondition("the pod is being stopped")
+
+// app returns an app by its name. It waits until its app/add is over.
+func (s *Supervisor) app(ctx context.Context, name string) (*app, error) {
+	s.mu.Lock()
+	a := s.apps[name]
+	s.mu.Unlock()
+	if a != nil {
+		select {
+		case <-a.added:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		s.mu.Lock()
+		if s.apps[name] != a {
+			a = nil
+		}
+		s.mu.Unlock()
+	}
+	if a == nil {
+		return nil, notFound("app %s: there is no such app", name)
+	}
+	return a, nil
+}
+
+// reserve reserves a name for an app that is being made.
+func (s *Supervisor) reserve(r *abi.Request) (*app, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return nil, errStopping
+	}
+	if !isName(r.App) || s.apps[r.App] != nil {
+		return nil, precondition("app %q: there is one of that name already, or it is no name", r.App)
+	}
+	a := &app{name: r.App, added: make(chan struct{}), execs: map[string]*process{}}
+	s.apps[r.App] = a
+	s.making.Add(1)
+	return a, nil
+}
+
+// isName reports whether a name of an app can be the name of a directory.
+func isName(name string) bool {
+	for _, c := range name {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 200
+}
+
+// add serves app/add. If it fails, nothing of the app remains on the host; the agent has undone
+// its own part.
+func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
+	a, err := s.reserve(c.Request)
+	if err != nil {
+		return err
+	}
+	defer s.making.Done()
+	defer close(a.added)
+	defer func() {
+		if err != nil {
+			s.forget(a)
+		}
+	}()
+	spec, binds, err := translate(c.Request)
+	if err != nil {
+		return err
+	}
+	defer closeBinds(binds)
+	if a.files, err = s.Share.Add(a.name, binds); err != nil {
+		return fmt.Errorf("share the files of app %s: %w", a.name, err)
+	}
+	g := inside(c.Request)
+	g.Rootfs = a.files.Root()
+	if g.Spec, err = json.Marshal(spec); err != nil {
+		return err
+	}
+	return s.process(ctx, c, a, g)
+}
+
+// forget drops an app that was not added, or has ended and is removed.
+func (s *Supervisor) forget(a *app) {
+	s.mu.Lock()
+	if s.apps[a.name] == a {
+		delete(s.apps, a.name)
+	}
+	s.mu.Unlock()
+	a.files.Remove()
+}
+
+// enter serves enter.
+func (s *Supervisor) enter(ctx context.Context, a *app, c *serve.Asked) error {
+	s.mu.Lock()
+	var err error
+	switch {
+	case s.stopping:
+		err = errStopping
+	case c.Exec == "" || a.execs[c.Exec] != nil:
+		err = precondition("exec %q of app %s: there is one of that id already, or it is no id", c.Exec, a.name)
+	case a.main.hasEnded():
+		err = precondition("app %s: cannot execute a program in a stopped process", a.name)
+	default:
+		s.making.Add(1)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer s.making.Done()
+	return s.process(ctx, c, a, inside(c.Request))
+}
+
+// process makes the process of an app or exec in the machine, and its proxy. The process is
+// registered before the machine knows of it, because its end may be announced before the
+// call has returned.
+func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, g *abi.Request) (err error) {
+	p, err := s.newProcess(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if c.Exec == "" {
+		a.main = p
+	} else {
+		a.execs[c.Exec] = p
+	}
+	s.mu.Unlock()
+	defer func() {
+		if err != nil {
+			s.mu.Lock()
+			if c.Exec != "" {
+				delete(a.execs, c.Exec)
+			}
+			s.mu.Unlock()
+			p.drop()
+		}
+	}()
+	ready := false
+	_, err = s.ask(ctx, channel.Header{Call: g, Streams: p.numbers()}, func(pid int) error {
+		p.inside, ready = pid, true
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !ready:
+		err = fmt.Errorf("%w: a process is made and not ready", channel.ErrMessage)
+		s.giveUp(err)
+		return err
+	case c.Gone():
+		err = errors.New("the caller has gone")
+		_, undo := s.ask(context.WithoutCancel(ctx), channel.Header{Call: p.killing()}, nil)
+		if c.Exec == "" {
+			_, rm := s.ask(context.WithoutCancel(ctx), channel.Header{Call: &abi.Request{Version: abi.Version, Entrypoint: abi.AppRm, App: a.name}}, nil)
+			undo = errors.Join(undo, rm)
+		}
+		return errors.Join(err, undo)
+	}
+	c.Ready(p.commit())
+	return nil
+}
+
+// stopApp serves app/stop: it returns when the end of the app is recorded.
+func (s *Supervisor) stopApp(ctx context.Context, a *app, r *abi.Request) error {
+	if _, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil); err != nil {
+		a.main.end(abi.Status{Code: proc.KilledCode, Signal: 9, Time: time.Now()})
+		return err
+	}
+	select {
+	case <-a.main.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// remove serves app/rm.
+func (s *Supervisor) remove(ctx context.Context, a *app, r *abi.Request) error {
+	if !a.main.hasEnded() {
+		return precondition("app %s: it is running", a.name)
+	}
+	_, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil)
+	if f := (*failure)(nil); errors.As(err, &f) && f.code == abi.ExitFailedPrecondition {
+		return err // its proxy was killed, and the machine is still ending it
+	}
+	a.main.closeStreams()
+	s.forget(a)
+	return err
+}
+
+// stop serves stop: it ends every process of the pod. The machine ends after the answer.
+func (s *Supervisor) stop(ctx context.Context, force bool) error {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	if !force {
+		ctx, cancel := context.WithTimeout(ctx, stopTime)
+		_, _ = s.ask(ctx, channel.Header{PowerOff: true}, nil) // the machine is ended in any case
+		cancel()
+	}
+	_ = s.Session.Close() // ends the calls that make a process
+	s.making.Wait()
+	s.EndAll()
+	return nil
+}
+
+// stopTime is how long a machine has to write back what it has cached. All calls of one delete
+// have 1.5 s.
+const stopTime = time.Second
+
+// EndAll records the end of every process that has not ended: the machine has.
+func (s *Supervisor) EndAll() {
+	s.mu.Lock()
+	s.stopping = true
+	var all []*process
+	for _, a := range s.apps {
+		for _, p := range a.execs {
+			all = append(all, p)
+		}
+		if a.main != nil {
+			all = append(all, a.main)
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range all {
+		p.end(abi.Status{Code: proc.KilledCode, Signal: 9, Time: time.Now()})
+		p.closeStreams()
+		_ = p.proxy.Wait()
+	}
+}
+
+// heed handles a notice of the agent.
+func (s *Supervisor) heed(line []byte) error {
+	now := time.Now() // the guest's clock is the guest's
+	n, err := abi.ParseNotice(string(line), now)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	a := s.apps[n.App]
+	var p *process
+	oom := false
+	switch {
+	case a == nil:
+	case n.OOM:
+		oom = a.ooms < maxOOM
+		a.ooms++
+	case n.Exec == "":
+		p = a.main
+	default:
+		p = a.execs[n.Exec]
+	}
+	s.mu.Unlock()
+	if oom {
+		_, _ = s.Notices.Write(abi.Notice{OOM: true, App: a.name}.Format())
+	}
+	if p == nil {
+		return nil // it has ended, or is none
+	}
+	status := abi.Status{Code: proc.KilledCode, Time: now}
+	if n.Status != nil {
+		status = *n.Status
+		status.Time = now
+	}
+	p.end(status)
+	return nil
+}

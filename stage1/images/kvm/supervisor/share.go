@@ -1,0 +1,172 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+)
+
+// Paths of the share, relative to the pod's directory. The machine gets Shared, which is
+// read-only but for what is mounted below it: a machine that could rename or replace a
+// directory there could have the host mount something elsewhere. The host makes the places
+// for mounts in the same directory by its other path.
+const (
+	writable = "stage1/rootfs/rkt/kvm.share"
+	// Shared is the directory that virtiofsd shares. What is mounted below it later is visible
+	// in namespaces whose mounts are slaves.
+	Shared = "stage1/rootfs/rkt/shared"
+)
+
+// rootName is the place of an app's root below its directory. The binds have numbers.
+const rootName = "rootfs"
+
+// Share is the directory of the pod's files in the machine.
+type Share struct{}
+
+// NewShare makes the share, with nothing in it. Stage 0 unmounts it, and what is mounted below
+// it, before it removes the pod.
+func NewShare() (*Share, error) {
+	for _, dir := range []string{writable, Shared} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	// Private first: as a peer of the mount that it copies, it would show its mounts at both
+	// paths.
+	err := unix.Mount(writable, Shared, "", unix.MS_BIND, "")
+	for _, flags := range []uintptr{unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY, unix.MS_PRIVATE, unix.MS_SHARED} {
+		if err == nil {
+			err = unix.Mount("", Shared, "", flags, "")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mount the share of the pod: %w", err)
+	}
+	return &Share{}, nil
+}
+
+// Bind is a file or directory of the host for an app.
+type Bind struct {
+	File *os.File // O_PATH
+	Dir  bool
+	// Recursive includes the mounts below.
+	Recursive bool
+}
+
+// Files is an app's part of the share.
+type Files struct {
+	app   string
+	names []string // of what was made, in order
+}
+
+// Add shares an app's root, the first bind, and its other binds.
+func (s *Share) Add(app string, binds []Bind) (f *Files, err error) {
+	f = &Files{app: app}
+	defer func() {
+		if err != nil {
+			f.Remove()
+		}
+	}()
+	if err := os.Mkdir(filepath.Join(writable, app), 0o700); err != nil {
+		return f, err
+	}
+	for i, b := range binds {
+		if err := f.bind(placeOf(i), b); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// placeOf returns the name of the place of a bind.
+func placeOf(bind int) string {
+	if bind == 0 {
+		return rootName
+	}
+	return strconv.Itoa(bind)
+}
+
+// inGuest returns the path in the machine of an app's bind.
+func inGuest(app string, bind int) string {
+	return filepath.Join(channel.GuestShare, app, placeOf(bind))
+}
+
+func (f *Files) bind(name string, b Bind) error {
+	place := filepath.Join(writable, f.app, name)
+	var err error
+	if b.Dir {
+		err = os.Mkdir(place, 0o700)
+	} else {
+		err = os.WriteFile(place, nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	f.names = append(f.names, name)
+	flags := uintptr(unix.MS_BIND)
+	if b.Recursive {
+		flags |= unix.MS_REC
+	}
+	source := fmt.Sprintf("/proc/self/fd/%d", b.File.Fd())
+	if err := unix.Mount(source, filepath.Join(Shared, f.app, name), "", flags, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", b.File.Name(), err)
+	}
+	if !b.Recursive {
+		return nil
+	}
+	// Look at what was mounted, not at what may be mounted there later.
+	return f.noKernel(filepath.Join(Shared, f.app, name), b.File.Name())
+}
+
+// noKernel returns an error if a file system of the host's kernel is mounted below a place.
+func (f *Files) noKernel(place, source string) error {
+	place, err := filepath.Abs(place)
+	if err != nil {
+		return err
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		fields, kind, _ := strings.Cut(line, " - ")
+		words := strings.Fields(fields)
+		kind, _, _ = strings.Cut(kind, " ")
+		if len(words) > 4 && strings.HasPrefix(words[4], place+"/") && slices.Contains(kernelTypes, kind) {
+			return Unsupported("%s has a mount of type %s below it, which cannot be shared with a machine", source, kind)
+		}
+	}
+	return nil
+}
+
+// Root returns the path of the app's root in the machine.
+func (f *Files) Root() string { return inGuest(f.app, 0) }
+
+// Remove ends the sharing. It removes no file of a bind: a place that is still mounted stays.
+func (f *Files) Remove() {
+	if f == nil {
+		return
+	}
+	for _, name := range f.names {
+		_ = unix.Unmount(filepath.Join(Shared, f.app, name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		_ = os.Remove(filepath.Join(writable, f.app, name))
+	}
+	if err := os.Remove(filepath.Join(writable, f.app)); errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+}
+
+func closeBinds(binds []Bind) {
+	for _, b := range binds {
+		b.File.Close()
+	}
+}

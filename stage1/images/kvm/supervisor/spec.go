@@ -1,0 +1,172 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+)
+
+// translate returns the spec of an app for the machine, and the files of the host that it
+// names: its root, and the sources of its bind mounts. What a machine cannot give is an error
+// with exit code 7 that names the field.
+func translate(r *abi.Request) (*specs.Spec, []Bind, error) {
+	var spec specs.Spec
+	if err := json.Unmarshal(r.Spec, &spec); err != nil {
+		return nil, nil, fmt.Errorf("the app's spec: %w", err)
+	}
+	if spec.Linux == nil || spec.Process == nil {
+		return nil, nil, Unsupported("the app's spec has no process, or no linux: a machine is in namespaces of its own")
+	}
+	if err := translateNamespaces(spec.Linux); err != nil {
+		return nil, nil, err
+	}
+	spec.Linux.CgroupsPath = ""
+	binds, err := translateMounts(r, &spec)
+	if err != nil {
+		closeBinds(binds)
+		return nil, nil, err
+	}
+	return &spec, binds, nil
+}
+
+// translateNamespaces makes the app a part of the machine. Its network is the machine's own. A
+// namespace that is not listed would be the host's.
+func translateNamespaces(l *specs.Linux) error {
+	for _, need := range []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.MountNamespace, specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace} {
+		if !slices.ContainsFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == need }) {
+			return Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
+		}
+	}
+	for i, n := range l.Namespaces {
+		switch n.Type {
+		case specs.NetworkNamespace:
+		case specs.UserNamespace, specs.TimeNamespace:
+			return Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
+		default:
+			if n.Path != "" {
+				return Unsupported("linux.namespaces[%d].path: a machine cannot join %s", i, n.Path)
+			}
+		}
+	}
+	l.Namespaces = slices.DeleteFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })
+	return nil
+}
+
+// translateMounts replaces the sources of bind mounts by paths in the machine.
+func translateMounts(r *abi.Request, spec *specs.Spec) (binds []Bind, err error) {
+	root, err := openBind(r.Rootfs)
+	if err != nil {
+		return nil, fmt.Errorf("the app's root: %w", err)
+	}
+	root.Recursive = true
+	binds = append(binds, root)
+	for i := range spec.Mounts {
+		m := &spec.Mounts[i]
+		bind, recursive := isBind(m)
+		if !bind {
+			if err := checkMount(i, m); err != nil {
+				return binds, err
+			}
+			continue
+		}
+		if m.Source = absolute(r.Bundle, m.Source); hidden(m.Source) {
+			return binds, Unsupported("mounts[%d].source: %s of the host cannot be shared with a machine", i, m.Source)
+		}
+		for _, o := range m.Options {
+			switch o {
+			case "shared", "rshared", "slave", "rslave":
+				return binds, Unsupported("mounts[%d].options: %q: mounts do not propagate into a machine", i, o)
+			}
+		}
+		if len(m.UIDMappings)+len(m.GIDMappings) > 0 {
+			return binds, Unsupported("mounts[%d].uidMappings: virtiofs has no id-mapped mounts", i)
+		}
+		b, err := openBind(m.Source)
+		if err != nil {
+			if f, ok := err.(*failure); ok {
+				return binds, Unsupported("mounts[%d].source: %s", i, f.text)
+			}
+			return binds, fmt.Errorf("mounts[%d].source: %w", i, err)
+		}
+		b.Recursive = recursive
+		m.Source = inGuest(r.App, len(binds))
+		binds = append(binds, b)
+	}
+	return binds, nil
+}
+
+func isBind(m *specs.Mount) (bind, recursive bool) {
+	recursive = slices.Contains(m.Options, "rbind")
+	return m.Type == "bind" || recursive || slices.Contains(m.Options, "bind"), recursive
+}
+
+func absolute(bundle, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(bundle, path)
+}
+
+// mountTypes are the file systems that the guest's kernel makes.
+var mountTypes = []string{"proc", "sysfs", "tmpfs", "mqueue", "devpts", "cgroup", "cgroup2"}
+
+func checkMount(i int, m *specs.Mount) error {
+	if !slices.Contains(mountTypes, m.Type) {
+		return Unsupported("mounts[%d].type: %q is not supported in a machine", i, m.Type)
+	}
+	return nil
+}
+
+// hidden reports whether a path is one of the host's devices.
+func hidden(path string) bool {
+	return path == "/dev" || strings.HasPrefix(path, "/dev/") && path != "/dev/shm" && !strings.HasPrefix(path, "/dev/shm/")
+}
+
+// kernels are the file systems whose files mean the host's kernel, which virtiofsd could read
+// in its own name.
+var kernels = map[int64]string{
+	unix.PROC_SUPER_MAGIC: "proc", unix.SYSFS_MAGIC: "sysfs", unix.CGROUP_SUPER_MAGIC: "cgroup", unix.CGROUP2_SUPER_MAGIC: "cgroup2",
+	unix.DEVPTS_SUPER_MAGIC: "devpts", unix.DEBUGFS_MAGIC: "debugfs", unix.TRACEFS_MAGIC: "tracefs", unix.SECURITYFS_MAGIC: "securityfs",
+	unix.BPF_FS_MAGIC: "bpf", unix.PSTOREFS_MAGIC: "pstore", unix.EFIVARFS_MAGIC: "efivarfs", unix.SELINUX_MAGIC: "selinuxfs",
+	unix.NSFS_MAGIC: "nsfs", unix.BINFMTFS_MAGIC: "binfmt_misc", 0x19800202: "mqueue", 0x62656570: "configfs",
+}
+
+// kernelTypes are the same as types of mounts, and devtmpfs, whose number is tmpfs's.
+var kernelTypes = append(slices.Collect(maps.Values(kernels)), "devtmpfs")
+
+// openBind opens a file or directory to share. What is shared is what was looked at.
+func openBind(path string) (b Bind, err error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return b, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	b.File = os.NewFile(uintptr(fd), path)
+	var st unix.Stat_t
+	var sys unix.Statfs_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		err = unix.Fstatfs(fd, &sys)
+	}
+	kind := st.Mode & unix.S_IFMT
+	b.Dir = kind == unix.S_IFDIR
+	switch {
+	case err != nil:
+		err = &os.PathError{Op: "look at", Path: path, Err: err}
+	case kernels[int64(sys.Type)] != "":
+		err = Unsupported("%s is in the host's %s, which cannot be shared with a machine", path, kernels[int64(sys.Type)])
+	case kind != unix.S_IFDIR && kind != unix.S_IFREG:
+		err = Unsupported("%s is a socket, a pipe or a device: it cannot be shared with a machine", path)
+	}
+	if err != nil {
+		b.File.Close()
+	}
+	return b, err
+}

@@ -1,0 +1,137 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+)
+
+// with returns the request of an app whose spec is changed.
+func with(t *testing.T, change func(*specs.Spec)) *abi.Request {
+	t.Helper()
+	var s specs.Spec
+	if err := json.Unmarshal([]byte(spec()), &s); err != nil {
+		t.Fatal(err)
+	}
+	change(&s)
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	return &abi.Request{App: "a", Rootfs: dir, Bundle: dir, Spec: text}
+}
+
+func TestWhatAMachineCannotGiveIsRefusedByName(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "socket")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	mount := func(source, kind string, options ...string) func(*specs.Spec) {
+		return func(s *specs.Spec) {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/m", Source: source, Type: kind, Options: options})
+		}
+	}
+	without := func(kind specs.LinuxNamespaceType) func(*specs.Spec) {
+		return func(s *specs.Spec) {
+			for i, n := range s.Linux.Namespaces {
+				if n.Type == kind {
+					s.Linux.Namespaces = append(s.Linux.Namespaces[:i], s.Linux.Namespaces[i+1:]...)
+					return
+				}
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*specs.Spec)
+		field  string
+	}{
+		"the host's network":   {without(specs.NetworkNamespace), `linux.namespaces: without "network"`},
+		"the host's processes": {without(specs.PIDNamespace), `linux.namespaces: without "pid"`},
+		"the host's mounts":    {without(specs.MountNamespace), `linux.namespaces: without "mount"`},
+		"the host's IPC":       {without(specs.IPCNamespace), `linux.namespaces: without "ipc"`},
+		"the host's name":      {without(specs.UTSNamespace), `linux.namespaces: without "uts"`},
+		"a user namespace": {func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		}, "linux.namespaces[5].type"},
+		"a namespace to join":    {func(s *specs.Spec) { s.Linux.Namespaces[1].Path = "/proc/1/ns/ipc" }, "linux.namespaces[1].path"},
+		"the host's proc":        {mount("/proc", "bind", "rbind"), "mounts[0].source"},
+		"a file of proc":         {mount("/proc/self/status", "bind", "bind"), "mounts[0].source"},
+		"the host's sys":         {mount("/sys", "bind", "bind"), "mounts[0].source"},
+		"the host's devices":     {mount("/dev", "bind", "rbind"), "mounts[0].source"},
+		"a device":               {mount("/dev/null", "bind", "bind"), "mounts[0].source"},
+		"a socket":               {mount(socket, "bind", "bind"), "mounts[0].source"},
+		"propagation":            {mount(dir, "bind", "rbind", "rshared"), `mounts[0].options: "rshared"`},
+		"propagation from above": {mount(dir, "bind", "rbind", "rslave"), `mounts[0].options: "rslave"`},
+		"an overlay":             {mount("overlay", "overlay", "lowerdir=/a:/b"), "mounts[0].type"},
+		"an id-mapped mount": {func(s *specs.Spec) {
+			mount(dir, "bind", "bind")(s)
+			s.Mounts[0].UIDMappings = []specs.LinuxIDMapping{{Size: 1}}
+		}, "mounts[0].uidMappings"},
+	} {
+		_, binds, err := translate(with(t, test.change))
+		if CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), test.field) {
+			t.Errorf("%s: %v (%d); the error has to name %s", name, err, CodeOf(err), test.field)
+		}
+		if err == nil {
+			closeBinds(binds)
+		}
+	}
+}
+
+func TestSourcesOfMountsBecomePathsInTheMachine(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := with(t, func(s *specs.Spec) {
+		s.Mounts = []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/d", Type: "bind", Source: dir, Options: []string{"rbind", "ro"}},
+			{Destination: "/f", Source: file, Options: []string{"bind"}},
+		}
+	})
+	s, binds, err := translate(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBinds(binds)
+	if len(binds) != 3 || binds[0].File.Name() != r.Rootfs || !binds[1].Dir || !binds[1].Recursive || binds[2].Dir || binds[2].Recursive {
+		t.Errorf("the binds are %+v", binds)
+	}
+	for i, want := range []string{"proc", "/shared/a/1", "/shared/a/2"} {
+		if got := s.Mounts[i].Source; got != want {
+			t.Errorf("the source of mount %d is %s, want %s", i, got, want)
+		}
+	}
+	for _, n := range s.Linux.Namespaces {
+		if n.Type == specs.NetworkNamespace {
+			t.Error("the app gets a network of its own in the machine")
+		}
+	}
+}
+
+func TestARecursiveBindDoesNotTakeTheHostsKernelAlong(t *testing.T) {
+	w := newWorld(t)
+	r := with(t, func(s *specs.Spec) {
+		s.Mounts = []specs.Mount{{Destination: "/host", Type: "bind", Source: "/", Options: []string{"rbind"}}}
+	})
+	err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a", Spec: r.Spec}, null(t))
+	if CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), "below it") {
+		t.Errorf("%v (%d)", err, CodeOf(err))
+	}
+	if left, err := os.ReadDir(Shared); err != nil || len(left) > 0 {
+		t.Errorf("%v are left in the share, %v", left, err)
+	}
+}

@@ -1,0 +1,177 @@
+package supervisor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+)
+
+// Config is what a supervisor works with. The working directory is the pod's.
+type Config struct {
+	Session  *channel.Session // to the agent
+	Children *proc.Children
+	Notices  *os.File // RKT_NOTIFY_FD
+	Request  *abi.Request
+	Share    *Share
+	Log      io.Writer // for messages for which no caller waits
+	// Proxy is the path of the program of proxies, and ProxyName its argv[0].
+	Proxy, ProxyName string
+}
+
+// Supervisor serves the calls of one pod.
+type Supervisor struct {
+	Config
+	hello *channel.Stream
+	// ended is closed when the connection to the agent has ended.
+	ended chan struct{}
+
+	mu       sync.Mutex
+	stopping bool
+	why      error // why the machine is given up
+	apps     map[string]*app
+	making   sync.WaitGroup // calls that make a process; grows while mu is held and stopping is false
+}
+
+// New waits for the agent, and has it start the supervisor in the machine.
+func New(ctx context.Context, c Config) (*Supervisor, error) {
+	s := &Supervisor{Config: c, ended: make(chan struct{}), apps: map[string]*app{}}
+	var err error
+	if s.hello, err = c.Session.Open(ctx, channel.Hello, nil); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, s.hello.Expire)
+	defer stop()
+	r := bufio.NewReader(s.hello)
+	word, body, err := channel.Receive(r, maxVersion)
+	if err == nil && word != channel.Version {
+		err = fmt.Errorf("%w: %.20q in place of a version", channel.ErrMessage, string(word))
+	}
+	if err == nil && string(body) != channel.ProtocolVersion {
+		err = fmt.Errorf("the agent speaks version %q of the channel, want %s", body, channel.ProtocolVersion)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("wait for the agent: %w", err), context.Cause(ctx))
+	}
+	inside := &abi.Request{Version: abi.Version, Entrypoint: abi.Run, Pod: c.Request.Pod, NoticeWords: true}
+	ready := false
+	if _, err := s.ask(ctx, channel.Header{Run: inside}, func(int) error { ready = true; return nil }); err != nil {
+		return nil, err
+	}
+	if !ready {
+		return nil, fmt.Errorf("%w: the supervisor in the machine is not ready", channel.ErrMessage)
+	}
+	go s.listen(r)
+	return s, nil
+}
+
+const maxVersion = 32
+
+// Server answers the calls of stage 0. stopped is called after a stop was answered.
+func (s *Supervisor) Server(stopped func()) *serve.Server {
+	return &serve.Server{
+		Dispatch: s.dispatch,
+		Code:     CodeOf,
+		Log:      s.Log,
+		Answered: func(c *serve.Asked) {
+			if c.Entrypoint == abi.Stop {
+				stopped()
+			}
+		},
+	}
+}
+
+// Ended is closed when the connection to the agent has ended.
+func (s *Supervisor) Ended() <-chan struct{} { return s.ended }
+
+// Why returns why the machine was given up, or nil.
+func (s *Supervisor) Why() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why
+}
+
+// giveUp ends the connection to a machine that has sent what no agent sends.
+func (s *Supervisor) giveUp(err error) {
+	s.mu.Lock()
+	if s.why == nil && !s.stopping {
+		s.why = err
+	}
+	s.mu.Unlock()
+	_ = s.Session.Close()
+}
+
+// listen reads the agent's notices until the connection ends.
+func (s *Supervisor) listen(r *bufio.Reader) {
+	defer close(s.ended)
+	for {
+		word, body, err := channel.Receive(r, channel.MaxNotice)
+		if err == nil && word != channel.Notice {
+			err = fmt.Errorf("%w: %.20q in place of a notice", channel.ErrMessage, string(word))
+		}
+		if err == nil {
+			err = s.heed(body)
+		}
+		if err != nil {
+			s.giveUp(fmt.Errorf("the machine: %w", err))
+			return
+		}
+	}
+}
+
+func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
+	if c.Version != abi.Version {
+		return Unsupported("the request of %s: version %d, want %d", c.Entrypoint, c.Version, abi.Version)
+	}
+	switch c.Entrypoint {
+	case abi.Stop:
+		return s.stop(ctx, c.Force)
+	case abi.AppAdd:
+		return s.add(ctx, c)
+	case abi.Network:
+		return nil // every app is in the machine's own network
+	}
+	a, err := s.app(ctx, c.App)
+	switch {
+	case c.Entrypoint == abi.AppRm && a == nil:
+		return nil
+	case err != nil:
+		return err
+	}
+	switch c.Entrypoint {
+	case abi.AppRm:
+		return s.remove(ctx, a, c.Request)
+	case abi.Enter:
+		return s.enter(ctx, a, c)
+	case abi.AppStop:
+		return s.stopApp(ctx, a, c.Request)
+	case abi.AppStart, abi.AppSignal, abi.AppPause, abi.AppResume, abi.AppUpdate:
+		_, err := s.ask(ctx, channel.Header{Call: inside(c.Request)}, nil)
+		return err
+	case abi.AppStats:
+		text, err := s.ask(ctx, channel.Header{Call: inside(c.Request)}, nil)
+		if err != nil {
+			return err
+		}
+		if text, err = channel.ParseStats(text); err == nil {
+			c.Answer(text)
+		}
+		return err
+	}
+	return Unsupported("entrypoint %s is not supported", c.Entrypoint)
+}
+
+// inside returns a request for the guest, which needs no file of the host.
+func inside(r *abi.Request) *abi.Request {
+	g := *r
+	g.Cgroup, g.ConsoleSocket, g.Bundle, g.Traceparent = nil, "", "/", ""
+	return &g
+}

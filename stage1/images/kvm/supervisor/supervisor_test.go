@@ -1,0 +1,298 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+)
+
+func TestTheExitOfAnAppIsRecordedAnnouncedAndEndsItsProxy(t *testing.T) {
+	w := newWorld(t)
+	p := w.add("a")
+	w.tell("exit a code=42 time=1.5")
+	if got := w.next(); got != "exit a code=42" {
+		t.Errorf("the notice is %q", got)
+	}
+	status, err := abi.ReadStatus(abi.StatusDir, "a", "")
+	if err != nil || status.Code != 42 || status.Time.Unix() < 1000 {
+		t.Errorf("the record is %+v, %v: the time is the host's", status, err)
+	}
+	wait.For(t, "the end of the proxy", p.proxy.Done())
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppRm, App: "a"}, [3]*os.File{}); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(writable); err != nil || len(left) > 0 {
+		t.Errorf("%v are left in the share, %v", left, err)
+	}
+}
+
+func TestAProxyThatIsKilledEndsItsAppWith137(t *testing.T) {
+	w := newWorld(t)
+	p := w.add("a")
+	if err := p.proxy.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.next(); got != "exit a code=137 signal=9" {
+		t.Errorf("the notice is %q", got)
+	}
+	wait.Until(t, "the machine is told to kill the app", func() bool { return w.guest.wasAsked(abi.AppSignal) })
+}
+
+func TestTheEndOfTheMachineEndsItsAppsWith137(t *testing.T) {
+	w := newWorld(t)
+	p := w.add("a")
+	w.guest.session.Close()
+	wait.For(t, "the end of the channel", w.s.Ended())
+	w.s.EndAll()
+	if got := w.next(); got != "exit a code=137 signal=9" {
+		t.Errorf("the notice is %q", got)
+	}
+	wait.For(t, "the end of the proxy", p.proxy.Done())
+}
+
+func TestNoticesOfAMachineConcernItsOwnProcessesOnce(t *testing.T) {
+	w := newWorld(t)
+	w.add("a")
+	w.add("b")
+	for range 1000 {
+		w.tell("exit nosuch code=1", "exit a nosuch code=1", "oom nosuch")
+	}
+	for range 10 * maxOOM {
+		w.tell("oom a")
+	}
+	w.tell("exit a code=1", "exit a code=2", "exit b code=3")
+	var got []string
+	for len(got) == 0 || got[len(got)-1] != "exit b code=3" {
+		got = append(got, w.next())
+	}
+	want := append(slices.Repeat([]string{"oom a"}, maxOOM), "exit a code=1", "exit b code=3")
+	if !slices.Equal(got, want) {
+		t.Errorf("%d notices: %.300q", len(got), got)
+	}
+}
+
+func TestWhatNoAgentSaysEndsTheMachine(t *testing.T) {
+	for _, line := range []string{"", "exit", "exit a code=256", "exit a code=1\nexit b", strings.Repeat("x", channel.MaxNotice+1)} {
+		w := newWorld(t)
+		_ = channel.Send(w.told, channel.Notice, []byte(line))
+		wait.For(t, "the end of the machine", w.s.Ended())
+		if err := w.s.Why(); err == nil || !strings.Contains(err.Error(), "not") {
+			t.Errorf("%.40q: %v", line, err)
+		}
+	}
+	for name, answer := range map[string][]string{
+		"ready twice":         {"ready", `{"pid":7}`, "ready", `{"pid":8}`, "exit", "0"},
+		"no pid":              {"ready", `{}`, "exit", "0"},
+		"an exit code of 256": {"exit", "256"},
+		"another word":        {"notice", "exit a"},
+		"not ready":           {"exit", "0"},
+	} {
+		w := newWorld(t)
+		w.guest.on(abi.AppAdd, func(s *channel.Stream, _ *channel.Header) { say(s, answer...) })
+		err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, null(t))
+		if !errors.Is(err, channel.ErrMessage) {
+			t.Errorf("%s: %v", name, err)
+		}
+		wait.For(t, "the end of the machine after "+name, w.s.Ended())
+	}
+}
+
+func TestAnAgentThatIsNoneOrAnotherOneIsRefused(t *testing.T) {
+	for _, text := range []string{"version 1\n2", "version 100\n", "exit 1\n0", "hello"} {
+		c, g, _ := connect(t)
+		go func() {
+			s := <-g.hello
+			_, _ = s.Write([]byte(text))
+			_ = s.Close()
+		}()
+		if _, err := New(t.Context(), c); err == nil {
+			t.Errorf("%q is an agent", text)
+		}
+	}
+}
+
+func TestAnAgentThatIsSilentEndsWithTheContext(t *testing.T) {
+	c, _, _ := connect(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("nobody waits")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := New(ctx, c)
+		ended <- err
+	}()
+	wait.Still(t, "attempts that have ended", func() int { return len(ended) })
+	cancel(gone)
+	if err := wait.For(t, "the attempt", ended); !errors.Is(err, gone) {
+		t.Error(err)
+	}
+}
+
+func TestACallThatTheMachineDoesNotAnswerIsUndoneWithItsCaller(t *testing.T) {
+	w := newWorld(t)
+	begun, closed := make(chan struct{}), make(chan struct{})
+	w.guest.on(abi.AppAdd, func(s *channel.Stream, _ *channel.Header) {
+		close(begun)
+		_, _ = s.Read(make([]byte, 1)) // the host closes its end
+		close(closed)
+		say(s, "exit", "1")
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("the caller has gone")
+	ended := make(chan error, 1)
+	go func() { ended <- w.call(ctx, &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, null(t)) }()
+	wait.For(t, "the call", begun)
+	cancel(gone)
+	if err := wait.For(t, "the call", ended); !errors.Is(err, gone) {
+		t.Error(err)
+	}
+	wait.For(t, "the end of the stream", closed)
+	if n := len(w.s.Children.All()); n > 0 {
+		t.Errorf("%d proxies are left", n)
+	}
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppStart, App: "a"}, [3]*os.File{}); CodeOf(err) != abi.ExitNotFound {
+		t.Errorf("the app is there: %v", err)
+	}
+}
+
+func TestAMachineThatFloodsAnOutputWaitsForItsReader(t *testing.T) {
+	w := newWorld(t)
+	r, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	files := null(t)
+	files[1] = out
+	numbers := make(chan []uint32, 1)
+	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
+		numbers <- h.Streams
+		succeed(s, h)
+	})
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, files); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	var sent atomic.Int64
+	flood := w.guest.stream((<-numbers)[1])
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			n, err := flood.Write(make([]byte, 64<<10))
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}()
+	wait.Still(t, "the host takes a megabyte that nothing reads", func() bool { return sent.Load() > 1<<20 })
+	w.guest.session.Close()
+	wait.For(t, "the end of the flood", ended)
+}
+
+func TestAnInputIsReadAsFarAsTheMachineTakesIt(t *testing.T) {
+	w := newWorld(t)
+	in, client, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	files := null(t)
+	files[0] = in
+	numbers := make(chan []uint32, 1)
+	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
+		numbers <- h.Streams
+		succeed(s, h)
+	})
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, files); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	var written atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			n, err := client.Write(make([]byte, 64<<10))
+			written.Add(int64(n))
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	wait.Still(t, "a megabyte is read that the machine does not take", func() bool { return written.Load() > 1<<20 })
+	w.guest.stream((<-numbers)[0]).Close() // the program has closed its input
+	if err := wait.For(t, "the client's write", ended); !errors.Is(err, unix.EPIPE) {
+		t.Error(err)
+	}
+}
+
+func TestExecsEndWithTheirExit(t *testing.T) {
+	w := newWorld(t)
+	w.add("a")
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.Enter, App: "a", Exec: "e"}, null(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.Enter, App: "a", Exec: "e"}, null(t)); CodeOf(err) != abi.ExitFailedPrecondition {
+		t.Errorf("a second exec of the same id: %v", err)
+	}
+	w.tell("exit a e code=7")
+	if got := w.next(); got != "exit a e code=7" {
+		t.Errorf("the notice is %q", got)
+	}
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppRm, App: "a"}, [3]*os.File{}); CodeOf(err) != abi.ExitFailedPrecondition {
+		t.Errorf("a running app is removed: %v", err)
+	}
+}
+
+func TestStopEndsEverything(t *testing.T) {
+	w := newWorld(t)
+	p := w.add("a")
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.Stop}, [3]*os.File{}); err != nil {
+		t.Fatal(err)
+	}
+	if !p.hasEnded() || len(w.s.Children.All()) > 0 {
+		t.Error("an app is left")
+	}
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "b"}, null(t)); CodeOf(err) != abi.ExitFailedPrecondition {
+		t.Errorf("an app is added after stop: %v", err)
+	}
+	if w.s.Why() != nil {
+		t.Errorf("the machine was given up: %v", w.s.Why())
+	}
+}
+
+func TestTheMachineCannotReplaceAPlaceForMounts(t *testing.T) {
+	w := newWorld(t)
+	w.add("a")
+	// virtiofsd works on this path in the machine's name.
+	for name, attack := range map[string]func(dir string) error{
+		"rename":  func(dir string) error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "x")) },
+		"create":  func(dir string) error { return os.Mkdir(filepath.Join(dir, "b"), 0o700) },
+		"link":    func(dir string) error { return os.Symlink("/", filepath.Join(dir, "b")) },
+		"within":  func(dir string) error { return os.Symlink("/", filepath.Join(dir, "a/1")) },
+		"chmod":   func(dir string) error { return os.Chmod(filepath.Join(dir, "a"), 0o777) },
+		"unmount": func(dir string) error { return os.Remove(filepath.Join(dir, "a", rootName)) },
+	} {
+		if err := attack(Shared); err == nil {
+			t.Errorf("%s succeeds", name)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(Shared, "a", rootName, "f"), nil, 0o600); err != nil {
+		t.Errorf("the app's root is not writable: %v", err)
+	}
+	if entries, _ := os.ReadDir(filepath.Join(writable, "a", rootName)); len(entries) > 0 {
+		t.Error("the app's root is mounted at the host's path of the share, too")
+	}
+}

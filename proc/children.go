@@ -151,6 +151,9 @@ func (c *Children) Make(start func() (pid int, err error)) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
+	if pid < 1 { // to kill(2), these are all processes of the machine, or of a group
+		return nil, fmt.Errorf("start a process: %d is no pid of one", pid)
+	}
 	p, err := Open(pid, 0)
 	if err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // without an owner, it is reaped as an unknown child

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
@@ -183,5 +184,37 @@ func TestWhatAnEndedChildLeavesBehindCanStillBeKilled(t *testing.T) {
 	}
 	if n, err := r.Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Error("the background process still holds the pipe")
+	}
+}
+
+// An os.Process that was released has the pid -1, and kill(2) takes that for every process there
+// is. The test runs in a PID namespace, where these are few.
+func TestANumberThatIsNoPidIsNotKilled(t *testing.T) {
+	const inside = "RKT_TEST_NO_PID"
+	if os.Getenv(inside) == "" {
+		cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$")
+		cmd.Env, cmd.SysProcAttr = append(os.Environ(), inside+"=1"), &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	c := newChildren(t)
+	defer c.Expect()() // procfs is that of another PID namespace, so c cannot own a child
+	victim := exec.Command("sleep", "1000")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = victim.Process.Kill()
+		_ = victim.Wait()
+	}()
+	for _, pid := range []int{0, -1} {
+		if _, err := c.Make(func() (int, error) { return pid, nil }); err == nil {
+			t.Errorf("%d is a child", pid)
+		}
+	}
+	if err := victim.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("another process was killed: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
@@ -22,6 +23,9 @@ func (k *Kit) plainSpec(verb ...string) *specs.Spec {
 	}
 	if k.isolates {
 		isolate(s)
+		if k.image.Owns(abi.OwnProcesses) { // an app that is not on the host is not in its network
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
+		}
 	}
 	return s
 }

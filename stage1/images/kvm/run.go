@@ -29,6 +29,9 @@ const (
 	machineDir  = "stage1/rootfs/rkt/kvm.machine"
 )
 
+// memo remembers whether KVM runs guests, until the host is booted.
+const memo = "/run/containerd-shim-rkt/kvm-probe"
+
 // run is the supervisor. It returns the exit code when the pod has ended.
 func run() int {
 	errorFile, ready := proc.Inherited(abi.EnvErrorFD), proc.Inherited(abi.EnvReadyFD)
@@ -185,14 +188,22 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	if p.console, err = newConsole(consoleFile); err != nil {
 		return err
 	}
-	p.machine, err = machine.Boot(ctx, machine.Config{
+	config := machine.Config{
 		Kernel: settings.Kernel, Modules: settings.Modules, Init: filepath.Join(image, "agent"),
-		CPUs: settings.CPUs, Memory: settings.Memory, Accel: machine.Accel(settings.Accel),
+		CPUs: settings.CPUs, Memory: settings.Memory,
 		Shares:  []machine.Share{{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Shared)}},
 		Channel: os.NewFile(uintptr(pair[1]), "the channel"), Console: p.console.input,
 		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup(),
-	})
-	if err != nil {
+	}
+	var why error
+	if config.Accel, why, err = (machine.Probe{Config: config, Memo: memo}).Choose(ctx, machine.Accel(settings.Accel)); err != nil {
+		proc.CloseFiles(config.Channel, config.Console)
+		return err
+	}
+	if why != nil {
+		fmt.Fprintf(p.log, "the machine is emulated: %v\n", why)
+	}
+	if p.machine, err = machine.Boot(ctx, config); err != nil {
 		return err
 	}
 	go func() { // a machine that ends while it boots ends the wait for its agent

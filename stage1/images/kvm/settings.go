@@ -14,7 +14,7 @@ import (
 type settings struct {
 	Kernel  string `json:"kernel"`  // path of a vmlinux
 	Modules string `json:"modules"` // path of the archive of its modules
-	Accel   string `json:"accel"`   // kvm or tcg
+	Accel   string `json:"accel"`   // kvm, tcg or auto
 	CPUs    int    `json:"cpus"`
 	Memory  int64  `json:"memory"` // bytes
 }
@@ -28,7 +28,7 @@ const (
 // defaults are for a machine on which the files of `make kvm` are in their place.
 var defaults = settings{
 	Kernel: "/usr/local/libexec/containerd-shim-rkt/kvm/vmlinux", Modules: "/usr/local/libexec/containerd-shim-rkt/kvm/modules",
-	Accel: "tcg", CPUs: 1, Memory: 256 << 20,
+	Accel: "kvm", CPUs: 1, Memory: 256 << 20,
 }
 
 // readSettings reads the first of some files that exists, over the defaults.

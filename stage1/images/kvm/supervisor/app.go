@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -20,7 +22,11 @@ const maxOOM = 100
 type app struct {
 	name  string
 	added chan struct{} // closed when app/add has succeeded or has cleaned up
-	files *Files        // its part of the share
+
+	// app/add sets these fields before the app is added. They do not change after that.
+	files *Files // its part of the share
+	hooks *hooks
+	netns netns
 
 	// Guarded by Supervisor.mu.
 	main  *process
@@ -102,9 +108,10 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	if a.files, err = s.Share.Add(a.name, binds); err != nil {
 		return fmt.Errorf("share the files of app %s: %w", a.name, err)
 	}
+	a.hooks, a.netns = hooksOf(c.Request, spec), spec.netns
 	g := inside(c.Request)
 	g.Rootfs = a.files.Root()
-	if g.Spec, err = json.Marshal(spec); err != nil {
+	if g.Spec, err = json.Marshal(spec.Spec); err != nil {
 		return err
 	}
 	return s.process(ctx, c, a, g)
@@ -179,17 +186,46 @@ func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, g *abi
 		err = fmt.Errorf("%w: a process is made and not ready", channel.ErrMessage)
 		s.giveUp(err)
 		return err
-	case c.Gone():
+	}
+	if c.Exec == "" {
+		err = s.runHooks(ctx, p, specs.StateCreating, hookKind{"prestart", a.hooks.Prestart}, hookKind{"createRuntime", a.hooks.CreateRuntime})
+	}
+	if err == nil && c.Gone() {
 		err = errors.New("the caller has gone")
-		_, undo := s.ask(context.WithoutCancel(ctx), channel.Header{Call: p.killing()}, nil)
-		if c.Exec == "" {
-			_, rm := s.ask(context.WithoutCancel(ctx), channel.Header{Call: &abi.Request{Version: abi.Version, Entrypoint: abi.AppRm, App: a.name}}, nil)
-			undo = errors.Join(undo, rm)
-		}
-		return errors.Join(err, undo)
+	}
+	if err != nil {
+		return errors.Join(err, s.undo(context.WithoutCancel(ctx), p))
 	}
 	c.Ready(p.commit())
 	return nil
+}
+
+// undo ends a process in the machine whose call fails on the host.
+func (s *Supervisor) undo(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := s.ask(ctx, channel.Header{Call: p.killing()}, nil)
+	if p.exec != "" {
+		return err
+	}
+	for _, entrypoint := range []abi.Entrypoint{abi.AppStop, abi.AppRm} {
+		_, e := s.ask(ctx, channel.Header{Call: &abi.Request{Version: abi.Version, Entrypoint: entrypoint, App: p.app.name}}, nil)
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// start serves app/start. If a poststart hook fails, the app is killed.
+func (s *Supervisor) start(ctx context.Context, a *app, r *abi.Request) error {
+	if _, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil); err != nil {
+		return err
+	}
+	err := s.runHooks(ctx, a.main, specs.StateRunning, hookKind{"poststart", a.hooks.Poststart})
+	if err != nil {
+		_, stop := s.ask(context.WithoutCancel(ctx), channel.Header{Call: &abi.Request{Version: abi.Version, Entrypoint: abi.AppStop, App: a.name}}, nil)
+		err = errors.Join(err, stop)
+	}
+	return err
 }
 
 // stopApp serves app/stop: it returns when the end of the app is recorded.
@@ -230,6 +266,7 @@ func (s *Supervisor) stop(ctx context.Context, force bool) error {
 		_, _ = s.ask(ctx, channel.Header{PowerOff: true}, nil) // the machine is ended in any case
 		cancel()
 	}
+	s.cancel(errStopping)
 	_ = s.Session.Close() // ends the calls that make a process
 	s.making.Wait()
 	s.EndAll()
@@ -242,6 +279,7 @@ const stopTime = time.Second
 
 // EndAll records the end of every process that has not ended: the machine has.
 func (s *Supervisor) EndAll() {
+	s.cancel(errStopping)
 	s.mu.Lock()
 	s.stopping = true
 	var all []*process

@@ -47,8 +47,8 @@ type process struct {
 }
 
 // newProcess makes the proxy and the streams of a process that is yet to be made.
-func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (p *process, err error) {
-	p = &process{s: s, app: a, exec: c.Exec, ended: make(chan struct{})}
+func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ *process, err error) {
+	p := &process{s: s, app: a, exec: c.Exec, ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			p.drop()
@@ -112,13 +112,26 @@ func (p *process) startProxy(group *abi.Cgroup, tty *terminal) error {
 		attr.Files = append(attr.Files, tty.report, tty.slave)
 		attr.Sys.Setctty, attr.Sys.Ctty = true, len(attr.Files)-1
 	}
-	p.proxy, err = p.s.Children.Make(func() (int, error) {
-		child, err := os.StartProcess(p.s.Proxy, []string{p.s.ProxyName}, attr)
-		if err != nil {
-			return 0, err
+	var network *os.File
+	switch {
+	case p.exec != "": // of the app, whose proxy may have ended
+	case p.app.netns.path == "":
+		attr.Sys.Cloneflags = unix.CLONE_NEWNET
+	default:
+		if network, err = openNetwork(p.app.netns.path); err != nil {
+			return err
 		}
-		pid := child.Pid
-		return pid, child.Release()
+		defer network.Close()
+	}
+	p.proxy, err = p.s.Children.Make(func() (pid int, err error) {
+		inNetwork(network, func() {
+			var child *os.Process
+			if child, err = os.StartProcess(p.s.Proxy, []string{p.s.ProxyName}, attr); err == nil {
+				pid = child.Pid // before Release, which sets it to -1
+				err = child.Release()
+			}
+		}, &err)
+		return pid, err
 	})
 	if err != nil || group == nil {
 		return err

@@ -18,7 +18,7 @@ import (
 // translate returns the spec of an app for the machine, and the files of the host that it
 // names: its root, and the sources of its bind mounts. What a machine cannot give is an error
 // with exit code 7 that names the field.
-func translate(r *abi.Request) (*specs.Spec, []Bind, error) {
+func translate(r *abi.Request) (*translated, []Bind, error) {
 	var spec specs.Spec
 	if err := json.Unmarshal(r.Spec, &spec); err != nil {
 		return nil, nil, fmt.Errorf("the app's spec: %w", err)
@@ -26,8 +26,13 @@ func translate(r *abi.Request) (*specs.Spec, []Bind, error) {
 	if spec.Linux == nil || spec.Process == nil {
 		return nil, nil, Unsupported("the app's spec has no process, or no linux: a machine is in namespaces of its own")
 	}
-	if err := translateNamespaces(spec.Linux); err != nil {
+	network, err := translateNamespaces(spec.Linux)
+	if err != nil {
 		return nil, nil, err
+	}
+	result := &translated{Spec: &spec, hooks: spec.Hooks, netns: network}
+	if spec.Hooks != nil {
+		spec.Hooks = &specs.Hooks{StartContainer: spec.Hooks.StartContainer}
 	}
 	spec.Linux.CgroupsPath = ""
 	binds, err := translateMounts(r, &spec)
@@ -35,30 +40,42 @@ func translate(r *abi.Request) (*specs.Spec, []Bind, error) {
 		closeBinds(binds)
 		return nil, nil, err
 	}
-	return &spec, binds, nil
+	return result, binds, nil
 }
 
-// translateNamespaces makes the app a part of the machine. Its network is the machine's own. A
-// namespace that is not listed would be the host's.
-func translateNamespaces(l *specs.Linux) error {
+// translated is the spec of an app for the machine, and what of the client's is for the host.
+type translated struct {
+	*specs.Spec
+	hooks *specs.Hooks // all of them
+	netns netns
+}
+
+// netns is the network namespace that an app asks for, in which its proxies are: clients attach
+// networks to it. It is a new one if path is "".
+type netns struct{ path string }
+
+// translateNamespaces makes the app a part of the machine, and returns its network namespace. Its
+// network is the machine's own. A namespace that is not listed would be the host's.
+func translateNamespaces(l *specs.Linux) (network netns, err error) {
 	for _, need := range []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.MountNamespace, specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace} {
 		if !slices.ContainsFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == need }) {
-			return Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
+			return network, Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
 		}
 	}
 	for i, n := range l.Namespaces {
 		switch n.Type {
 		case specs.NetworkNamespace:
+			network.path = n.Path
 		case specs.UserNamespace, specs.TimeNamespace:
-			return Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
+			return network, Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
 		default:
 			if n.Path != "" {
-				return Unsupported("linux.namespaces[%d].path: a machine cannot join %s", i, n.Path)
+				return network, Unsupported("linux.namespaces[%d].path: a machine cannot join %s", i, n.Path)
 			}
 		}
 	}
 	l.Namespaces = slices.DeleteFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })
-	return nil
+	return network, nil
 }
 
 // translateMounts replaces the sources of bind mounts by paths in the machine.

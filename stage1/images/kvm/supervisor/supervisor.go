@@ -31,6 +31,9 @@ type Config struct {
 type Supervisor struct {
 	Config
 	hello *channel.Stream
+	// ctx ends when the pod is stopped, and the hooks with it.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 	// ended is closed when the connection to the agent has ended.
 	ended chan struct{}
 
@@ -44,6 +47,7 @@ type Supervisor struct {
 // New waits for the agent, and has it start the supervisor in the machine.
 func New(ctx context.Context, c Config) (*Supervisor, error) {
 	s := &Supervisor{Config: c, ended: make(chan struct{}), apps: map[string]*app{}}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	var err error
 	if s.hello, err = c.Session.Open(ctx, channel.Hello, nil); err != nil {
 		return nil, err
@@ -153,7 +157,9 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 		return s.enter(ctx, a, c)
 	case abi.AppStop:
 		return s.stopApp(ctx, a, c.Request)
-	case abi.AppStart, abi.AppSignal, abi.AppPause, abi.AppResume, abi.AppUpdate:
+	case abi.AppStart:
+		return s.start(ctx, a, c.Request)
+	case abi.AppSignal, abi.AppPause, abi.AppResume, abi.AppUpdate:
 		_, err := s.ask(ctx, channel.Header{Call: inside(c.Request)}, nil)
 		return err
 	case abi.AppStats:

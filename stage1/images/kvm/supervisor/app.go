@@ -100,7 +100,7 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 			s.forget(a)
 		}
 	}()
-	spec, binds, err := translate(c.Request)
+	spec, binds, err := translate(c.Request, s.insideOf)
 	if err != nil {
 		return err
 	}
@@ -115,6 +115,19 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 		return err
 	}
 	return s.process(ctx, c, a, g)
+}
+
+// insideOf returns the pid in the machine of the app whose proxy has a pid, or 0. The proxy of an app
+// that has not ended is a child that was not reaped, so its pid is no other process's.
+func (s *Supervisor) insideOf(proxy int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.apps {
+		if p := a.main; p != nil && !p.hasEnded() && p.proxy.PID() == proxy {
+			return p.inside
+		}
+	}
+	return 0
 }
 
 // forget drops an app that was not added, or has ended and is removed.

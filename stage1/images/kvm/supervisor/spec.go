@@ -6,7 +6,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -18,7 +20,9 @@ import (
 // translate returns the spec of an app for the machine, and the files of the host that it
 // names: its root, and the sources of its bind mounts. What a machine cannot give is an error
 // with exit code 7 that names the field.
-func translate(r *abi.Request) (*translated, []Bind, error) {
+//
+// insideOf returns the pid in the machine of the process for which a proxy stands, or 0.
+func translate(r *abi.Request, insideOf func(proxy int) int) (*translated, []Bind, error) {
 	var spec specs.Spec
 	if err := json.Unmarshal(r.Spec, &spec); err != nil {
 		return nil, nil, fmt.Errorf("the app's spec: %w", err)
@@ -26,7 +30,7 @@ func translate(r *abi.Request) (*translated, []Bind, error) {
 	if spec.Linux == nil || spec.Process == nil {
 		return nil, nil, Unsupported("the app's spec has no process, or no linux: a machine is in namespaces of its own")
 	}
-	network, err := translateNamespaces(spec.Linux)
+	network, err := translateNamespaces(spec.Linux, insideOf)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -56,7 +60,7 @@ type netns struct{ path string }
 
 // translateNamespaces makes the app a part of the machine, and returns its network namespace. Its
 // network is the machine's own. A namespace that is not listed would be the host's.
-func translateNamespaces(l *specs.Linux) (network netns, err error) {
+func translateNamespaces(l *specs.Linux, insideOf func(int) int) (network netns, err error) {
 	for _, need := range []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.MountNamespace, specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace} {
 		if !slices.ContainsFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == need }) {
 			return network, Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
@@ -69,13 +73,37 @@ func translateNamespaces(l *specs.Linux) (network netns, err error) {
 		case specs.UserNamespace, specs.TimeNamespace:
 			return network, Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
 		default:
-			if n.Path != "" {
-				return network, Unsupported("linux.namespaces[%d].path: a machine cannot join %s", i, n.Path)
+			if n.Path == "" {
+				continue
+			}
+			if l.Namespaces[i].Path = namespaceInside(n.Path, insideOf); l.Namespaces[i].Path == "" {
+				return network, Unsupported("linux.namespaces[%d].path: %s is not of an app of this pod, and a machine cannot join it", i, n.Path)
 			}
 		}
 	}
 	l.Namespaces = slices.DeleteFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })
 	return network, nil
+}
+
+// namespaceFile is the path of a namespace of a process.
+var namespaceFile = regexp.MustCompile(`^/proc/([1-9][0-9]*)/ns/(cgroup|ipc|mnt|pid|uts)$`)
+
+// namespaceInside returns the path in the machine of a namespace that a client knows by the pid of
+// an app's proxy, or "".
+func namespaceInside(path string, insideOf func(int) int) string {
+	words := namespaceFile.FindStringSubmatch(path)
+	if words == nil {
+		return ""
+	}
+	proxy, err := strconv.Atoi(words[1])
+	if err != nil {
+		return ""
+	}
+	pid := insideOf(proxy)
+	if pid == 0 {
+		return ""
+	}
+	return fmt.Sprintf("/proc/%d/ns/%s", pid, words[2])
 }
 
 // translateMounts replaces the sources of bind mounts by paths in the machine.

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
 // with returns the request of an app whose spec is changed.
@@ -79,7 +81,7 @@ func TestWhatAMachineCannotGiveIsRefusedByName(t *testing.T) {
 			s.Mounts[0].UIDMappings = []specs.LinuxIDMapping{{Size: 1}}
 		}, "mounts[0].uidMappings"},
 	} {
-		_, binds, err := translate(with(t, test.change))
+		_, binds, err := translate(with(t, test.change), func(int) int { return 0 })
 		if CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), test.field) {
 			t.Errorf("%s: %v (%d); the error has to name %s", name, err, CodeOf(err), test.field)
 		}
@@ -102,7 +104,7 @@ func TestSourcesOfMountsBecomePathsInTheMachine(t *testing.T) {
 			{Destination: "/f", Source: file, Options: []string{"bind"}},
 		}
 	})
-	s, binds, err := translate(r)
+	s, binds, err := translate(r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,5 +135,33 @@ func TestARecursiveBindDoesNotTakeTheHostsKernelAlong(t *testing.T) {
 	}
 	if left, err := os.ReadDir(Shared); err != nil || len(left) > 0 {
 		t.Errorf("%v are left in the share, %v", left, err)
+	}
+}
+
+func TestANamespaceOfAnAppsProxyIsThatOfTheAppInTheMachine(t *testing.T) {
+	w := newWorld(t)
+	p := w.add("pause")
+	var inGuest specs.Spec
+	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
+		if err := json.Unmarshal(h.Call.Spec, &inGuest); err != nil {
+			t.Error(err)
+		}
+		succeed(s, h)
+	})
+	joins := func(pid int) *abi.Request {
+		r := with(t, func(s *specs.Spec) {
+			s.Linux.Namespaces[1].Path = fmt.Sprintf("/proc/%d/ns/ipc", pid)
+			s.Linux.Namespaces[4].Path = fmt.Sprintf("/proc/%d/ns/net", p.proxy.PID())
+		})
+		return &abi.Request{Entrypoint: abi.AppAdd, App: "a", Spec: r.Spec}
+	}
+	if err := w.call(t.Context(), joins(os.Getpid()), null(t)); CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), "linux.namespaces[1].path") {
+		t.Errorf("another process of the host: %v", err)
+	}
+	if err := w.call(t.Context(), joins(p.proxy.PID()), null(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := inGuest.Linux.Namespaces[1].Path; got != "/proc/7/ns/ipc" { // 7 is the pid of every app of these tests
+		t.Errorf("the app joins %s", got)
 	}
 }

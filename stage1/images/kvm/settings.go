@@ -14,9 +14,12 @@ import (
 type settings struct {
 	Kernel  string `json:"kernel"`  // path of a vmlinux
 	Modules string `json:"modules"` // path of the archive of its modules
-	Accel   string `json:"accel"`   // kvm, tcg or auto
-	CPUs    int    `json:"cpus"`
-	Memory  int64  `json:"memory"` // bytes
+	// SHA-256 sums of both, in hexadecimal. Without one the file is not checked.
+	KernelSum  string `json:"kernelSum"`
+	ModulesSum string `json:"modulesSum"`
+	Accel      string `json:"accel"` // kvm, tcg or auto
+	CPUs       int    `json:"cpus"`
+	Memory     int64  `json:"memory"` // bytes
 }
 
 // nodeSettings is the operator's file. A file of the image, imageSettings, is used in its place.

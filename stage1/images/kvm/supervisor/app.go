@@ -230,6 +230,9 @@ func (s *Supervisor) undo(ctx context.Context, p *process) error {
 
 // start serves app/start. If a poststart hook fails, the app is killed.
 func (s *Supervisor) start(ctx context.Context, a *app, r *abi.Request) error {
+	if a.main.hasEnded() { // its proxy was killed, and the machine may not have heard of that
+		return precondition("app %s: it has ended", a.name)
+	}
 	if _, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +39,8 @@ type process struct {
 	carried sync.WaitGroup
 
 	finish sync.Once
-	ended  chan struct{}
+	over   atomic.Bool   // the process has ended
+	ended  chan struct{} // closed when its end is recorded
 
 	mu        sync.Mutex
 	committed bool
@@ -188,17 +190,8 @@ func (p *process) killing() *abi.Request {
 	return &abi.Request{Version: abi.Version, Entrypoint: abi.AppSignal, App: p.app.name, Exec: p.exec, Signal: int(unix.SIGKILL), All: p.exec == ""}
 }
 
-func (p *process) hasEnded() bool {
-	if p == nil {
-		return true
-	}
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
+// hasEnded reports whether the process has ended, or is none.
+func (p *process) hasEnded() bool { return p == nil || p.over.Load() }
 
 // end records and announces the end of the process, and then ends its proxy. Only the first
 // end counts.
@@ -216,6 +209,7 @@ func (p *process) end(status abi.Status) {
 }
 
 func (p *process) record(status abi.Status) {
+	p.over.Store(true) // stage 0 may call as soon as it has read the record
 	s := p.s
 	s.mu.Lock()
 	var execs []*process
@@ -236,8 +230,8 @@ func (p *process) record(status abi.Status) {
 	if s.Request.NoticeWords {
 		notice.Status = &status
 	}
-	_, _ = s.Notices.Write(notice.Format())
 	close(p.ended)
+	_, _ = s.Notices.Write(notice.Format())
 	p.hush()
 	_ = p.release.Close()
 	if len(execs) > 0 {

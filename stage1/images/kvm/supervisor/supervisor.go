@@ -159,7 +159,12 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 		return s.stopApp(ctx, a, c.Request)
 	case abi.AppStart:
 		return s.start(ctx, a, c.Request)
-	case abi.AppSignal, abi.AppPause, abi.AppResume, abi.AppUpdate:
+	case abi.AppSignal:
+		if r := c.Request; !r.All && s.running(a, r.Exec).hasEnded() {
+			return notFound("app %s %s: process already finished", r.App, r.Exec)
+		}
+		fallthrough
+	case abi.AppPause, abi.AppResume, abi.AppUpdate:
 		_, err := s.ask(ctx, channel.Header{Call: inside(c.Request)}, nil)
 		return err
 	case abi.AppStats:
@@ -173,6 +178,16 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 		return err
 	}
 	return Unsupported("entrypoint %s is not supported", c.Entrypoint)
+}
+
+// running returns the process of an app or exec, or nil.
+func (s *Supervisor) running(a *app, exec string) *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if exec == "" {
+		return a.main
+	}
+	return a.execs[exec]
 }
 
 // inside returns a request for the guest, which needs no file of the host.

@@ -47,6 +47,11 @@ func TestAProxyThatIsKilledEndsItsAppWith137(t *testing.T) {
 		t.Errorf("the notice is %q", got)
 	}
 	wait.Until(t, "the machine is told to kill the app", func() bool { return w.guest.wasAsked(abi.AppSignal) })
+	for e, want := range map[abi.Entrypoint]int{abi.AppStart: abi.ExitFailedPrecondition, abi.AppSignal: abi.ExitNotFound, abi.Enter: abi.ExitFailedPrecondition} {
+		if err := w.call(t.Context(), &abi.Request{Entrypoint: e, App: "a", Exec: map[bool]string{true: "e"}[e == abi.Enter], Signal: 15}, null(t)); CodeOf(err) != want {
+			t.Errorf("%s of an app that has ended: %v (%d), want %d", e, err, CodeOf(err), want)
+		}
+	}
 }
 
 func TestTheEndOfTheMachineEndsItsAppsWith137(t *testing.T) {

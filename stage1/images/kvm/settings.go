@@ -31,7 +31,7 @@ const (
 // defaults are for a machine on which the files of `make kvm` are in their place.
 var defaults = settings{
 	Kernel: "/usr/local/libexec/containerd-shim-rkt/kvm/vmlinux", Modules: "/usr/local/libexec/containerd-shim-rkt/kvm/modules",
-	Accel: "kvm", CPUs: 1, Memory: 256 << 20,
+	Accel: "kvm", CPUs: 1, Memory: 1 << 30,
 }
 
 // readSettings reads the first of some files that exists, over the defaults.

@@ -191,7 +191,8 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	config := machine.Config{
 		Kernel: settings.Kernel, Modules: settings.Modules, Init: filepath.Join(image, "agent"),
 		KernelSum: settings.KernelSum, ModulesSum: settings.ModulesSum,
-		CPUs: settings.CPUs, Memory: settings.Memory,
+		Cmdline: "oops=panic", // a kernel with a fault leaves processes that neither run nor end
+		CPUs:    settings.CPUs, Memory: settings.Memory,
 		Shares:  []machine.Share{{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Shared)}},
 		Channel: os.NewFile(uintptr(pair[1]), "the channel"), Console: p.console.input,
 		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup(),

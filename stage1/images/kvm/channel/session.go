@@ -41,8 +41,10 @@ func config() *yamux.Config {
 }
 
 // Host returns the host's end. It takes ownership of conn, whose Close must end a Read.
-func Host(conn io.ReadWriteCloser) (*Session, error) {
-	s, err := yamux.Client(&filter{ReadWriteCloser: conn}, config())
+func Host(conn io.ReadWriteCloser) (*Session, error) { return host(conn, config()) }
+
+func host(conn io.ReadWriteCloser, c *yamux.Config) (*Session, error) {
+	s, err := yamux.Client(&filter{ReadWriteCloser: conn}, c)
 	return &Session{s}, err
 }
 

@@ -10,5 +10,5 @@
 // and the new index are one request, so no other process of the namespace can get between them,
 // and later requests name the device by its index.
 //
-// The package speaks rtnetlink itself, and knows no app and no spec.
+// The package knows no app and no spec.
 package netdevice

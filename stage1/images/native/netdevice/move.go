@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/rtnetlink"
 )
 
 // Device is a network device to move.
@@ -17,7 +19,7 @@ type Device struct {
 
 // Moved are the devices that Move has moved. A nil Moved has no devices.
 type Moved struct {
-	home, there *conn
+	home, there conn
 	file        *os.File // this process's network namespace
 	devices     []moved
 }
@@ -40,10 +42,10 @@ func Move(namespace *os.File, devices []Device) (_ *Moved, err error) {
 	if m.file, err = os.Open("/proc/self/ns/net"); err != nil {
 		return nil, err
 	}
-	if m.home, err = dial(); err != nil {
+	if m.home.Conn, err = rtnetlink.Dial(); err != nil {
 		return nil, err
 	}
-	if m.there, err = dialIn(namespace); err != nil {
+	if m.there.Conn, err = rtnetlink.DialIn(namespace); err != nil {
 		return nil, err
 	}
 	found, err := m.look(devices)
@@ -125,17 +127,17 @@ func (m *Moved) Close() {
 	}
 	m.devices = nil
 	m.file.Close()
-	for _, c := range []*conn{m.home, m.there} {
-		if c != nil {
-			c.close()
+	for _, c := range []conn{m.home, m.there} {
+		if c.Conn != nil {
+			c.Close()
 		}
 	}
-	m.home, m.there = nil, nil
+	m.home, m.there = conn{}, conn{}
 }
 
 // text returns an address for an error.
 func text(address []byte) string {
-	for kind, value := range attributes(address[unix.SizeofIfAddrmsg:]) {
+	for kind, value := range rtnetlink.Attributes(address[unix.SizeofIfAddrmsg:]) {
 		switch {
 		case kind != unix.IFA_ADDRESS:
 		case len(value) == 4:

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/rtnetlink"
 )
 
 const enclosed = "TEST_NETDEVICE_ENCLOSED"
@@ -105,7 +106,7 @@ func TestADeviceMovesWithItsPermanentAddresses(t *testing.T) {
 	ip(t, "addr", "add", "127.0.0.33/8", "scope", "host", "dev", "data0")
 	ip(t, "addr", "add", "192.0.2.8/24", "dev", "data0", "valid_lft", "1000", "preferred_lft", "1000")
 	ip(t, "link", "set", "data0p", "up")
-	before, err := must2(dial()).find("data0")
+	before, err := home(t).find("data0")
 	must(t, err)
 
 	m, err := Move(ns, []Device{{"data0", "net1"}})
@@ -119,17 +120,19 @@ func TestADeviceMovesWithItsPermanentAddresses(t *testing.T) {
 	lacks(t, ip(t, "link"), "data0@")
 }
 
-func must2(c *conn, err error) *conn {
-	if err != nil {
-		panic(err)
-	}
-	return c
+// home returns a connection to the network namespace of the tests.
+func home(t *testing.T) conn {
+	t.Helper()
+	c, err := rtnetlink.Dial()
+	must(t, err)
+	t.Cleanup(c.Close)
+	return conn{c}
 }
 
 func TestAnIndexThatIsTakenIsReplaced(t *testing.T) {
 	ns, inside := namespace(t)
 	makeDevice(t, "data0")
-	d, err := must2(dial()).find("data0")
+	d, err := home(t).find("data0")
 	must(t, err)
 	inside("link", "add", "taken", "index", fmt.Sprint(d.index), "type", "veth", "peer", "name", "takenp")
 	m, err := Move(ns, []Device{{"data0", "data0"}})

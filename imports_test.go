@@ -62,7 +62,7 @@ var layers = map[string][]string{
 	"stage1/images/fly":         {"proc", "stage1/images/podmanifest"},
 	"stage1/images/nspawn":      {"proc", "abi", "stage1/images/native", "stage1/images/rktfront"},
 	"stage1/images/kvm":         {"proc", "abi", "stage1/images/native"},
-	"stage1/images/kvm/agent":   {"proc", "abi", "pod/cgroup", "stage1/images/kvm/channel", "stage1/images/native"}, // in the guest it is a stage 0
+	"stage1/images/kvm/agent":   {"proc", "abi", "pod/cgroup", "stage1/images/kvm/channel", "stage1/images/kvm/network", "stage1/images/native"}, // in the guest it is a stage 0
 	"stage1/images/kvm/machine": {"proc"},
 	"stage1/images/kvm/channel": {"abi"},
 	"stage1/images/kvm/network": {"proc", "stage1/images/native"},

@@ -31,6 +31,9 @@ func ofMachines() []string {
 		"TestContainersOfOneGroupShareAShim",
 		"TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes",
 		"TestAMachine",
+		"TestAMachineHasTheAddressesOfItsNetworkNamespace",
+		"TestAMachineHasTheAddressesThatItsNamespaceGetsBeforeStart",
+		"TestANetworkThatAMachineCannotHaveIsRefusedByName",
 	}
 }
 

@@ -140,6 +140,7 @@ type pod struct {
 	console    *console
 	machine    machine.Machine
 	session    *channel.Session
+	network    *supervisor.Network
 	supervisor *supervisor.Supervisor
 }
 
@@ -163,6 +164,9 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	image = filepath.Dir(image)
 	settings, err := readSettings(filepath.Join(image, imageSettings), nodeSettings)
 	if err != nil {
+		return err
+	}
+	if p.network, err = supervisor.NewNetwork(p.request.Netns); err != nil {
 		return err
 	}
 	share, err := supervisor.NewShare()
@@ -218,6 +222,7 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	p.supervisor, err = supervisor.New(ctx, supervisor.Config{
 		Session: p.session, Children: p.children, Notices: proc.Inherited(abi.EnvNotifyFD),
 		Request: p.request, Share: share, Log: p.log, Proxy: "/proc/self/exe", ProxyName: proxyName,
+		Network: p.network, NICs: p.machine,
 	})
 	return err
 }
@@ -238,6 +243,9 @@ func (p *pod) close() {
 	}
 	if p.session != nil {
 		_ = p.session.Close()
+	}
+	if p.network != nil {
+		p.network.Close()
 	}
 	if p.console != nil {
 		p.console.close()

@@ -22,6 +22,7 @@ type agent struct {
 	children *proc.Children
 	notices  chan []byte // lines for the host
 	streams  *streams
+	network  *guestNetwork
 	end      chan struct{} // closed when the host has asked for the end
 	once     sync.Once
 
@@ -35,6 +36,7 @@ func newAgent(s *channel.Session) *agent {
 		children: proc.NewChildren(), // reaps, as process 1 has to
 		notices:  make(chan []byte, 64),
 		streams:  &streams{arrived: map[uint32]chan data{}},
+		network:  &guestNetwork{turn: make(chan struct{}, 1)},
 		end:      make(chan struct{}),
 		apps:     map[string]*app{},
 	}
@@ -150,6 +152,8 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 		return a.run(ctx, c)
 	case c.Resize != nil:
 		return a.resize(c.Resize)
+	case c.Network != nil:
+		return a.changeNetwork(ctx, c.Network)
 	case c.PowerOff:
 		return a.powerOff(ctx)
 	case c.Call == nil:

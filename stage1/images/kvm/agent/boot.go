@@ -120,6 +120,27 @@ func loadModules() error {
 	return nil
 }
 
+// loadLater loads a module that not every machine needs. Its line in the list has the files before it.
+func loadLater(module string) error {
+	list, err := os.ReadFile(filepath.Join(modules, "later"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(list)) {
+		files := strings.Fields(line)
+		if len(files) == 0 || files[len(files)-1] != module+".ko" {
+			continue
+		}
+		for _, f := range files {
+			if err := loadModule(filepath.Join(modules, f)); err != nil {
+				return fmt.Errorf("load %s: %w", f, err)
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("the machine has no module %s", module)
+}
+
 func loadModule(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

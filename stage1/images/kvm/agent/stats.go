@@ -3,14 +3,18 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"os"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// maxProcesses bounds the list of processes in an answer of app/stats, whose length is
-// bounded.
-const maxProcesses = 1024
+// These bound lists in an answer of app/stats, whose length is bounded.
+const (
+	maxProcesses  = 1024
+	maxInterfaces = 64
+)
 
 // stats returns the document of app/stats, from the app's cgroup.
 func (p *app) stats() ([]byte, error) {
@@ -19,6 +23,13 @@ func (p *app) stats() ([]byte, error) {
 		return nil, err
 	}
 	answer := convert(s)
+	interfaces, err := proc.Interfaces(os.Getpid()) // every app is in the machine's network
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range interfaces[:min(len(interfaces), maxInterfaces)] {
+		answer.Network = append(answer.Network, abi.NetworkStats{Name: i.Name, Receive: abi.TrafficStats(i.Receive), Transmit: abi.TrafficStats(i.Transmit)})
+	}
 	pids, err := p.group.Pids()
 	if err != nil {
 		return nil, err

@@ -12,7 +12,8 @@ import (
 // refuse every other one.
 const ProtocolVersion = "1"
 
-// Header is the document of a call. Exactly one of Call, Run, Resize and PowerOff is set.
+// Header is the document of a call. Exactly one of Call, Run, Resize, Network and
+// PowerOff is set.
 type Header struct {
 	// Call is a request as in docs/stage1-abi.md, with the guest's paths. Its cgroup and its
 	// consoleSocket are absent: the agent makes them.
@@ -23,6 +24,8 @@ type Header struct {
 	// Run is the request of `run`, for the supervisor in the guest. It is the first call.
 	Run    *abi.Request `json:"run,omitempty"`
 	Resize *Resize      `json:"resize,omitempty"`
+	// Network is the machine's network as package network describes it.
+	Network json.RawMessage `json:"network,omitempty"`
 	// PowerOff ends the apps, writes back what the guest has cached, and ends the machine.
 	PowerOff bool `json:"powerOff,omitempty"`
 }

@@ -57,7 +57,7 @@ func announcement(mac MAC, a netip.Addr) []byte {
 	}
 	all := netip.IPv6LinkLocalAllNodes()
 	const size, icmp, hops = 32, 58, 255
-	message := []byte{136, 0, 0, 0, 0x20, 0, 0, 0} // advertisement; overrides what is known
+	message := []byte{136, 0, 0, 0, 0x20, 0, 0, 0} // advertisement; overrides another address
 	message = append(message, a.AsSlice()...)
 	message = append(append(message, 2, 1), mac[:]...)
 	binary.BigEndian.PutUint16(message[2:], checksum(a.AsSlice(), all.AsSlice(), []byte{0, 0, 0, size, 0, 0, 0, icmp}, message))

@@ -184,7 +184,7 @@ func (s *setup) index(c Config) func(name string) uint32 {
 	}
 }
 
-// remove removes what is no longer wanted. Errors are not noted: the kernel removes addresses and
+// remove removes routes, neighbours, addresses and links that are no longer wanted. Errors are not noted: the kernel removes addresses and
 // routes with others, and with their NICs.
 func (s *setup) remove() {
 	old := s.index(s.have)

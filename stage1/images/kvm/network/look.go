@@ -35,8 +35,8 @@ type reader struct {
 	refused []string
 }
 
-// look reads a namespace, again if it changes meanwhile. It returns what is to be taken over, and what
-// is in the namespace and cannot be taken over.
+// look reads a namespace, again if it changes meanwhile. It returns the part that can be taken over,
+// and the rest in words.
 func look(namespace *os.File, taps []uint32) (Config, []string, error) {
 	for attempt := 1; ; attempt++ {
 		c, refused, err := lookOnce(namespace, taps)

@@ -118,7 +118,7 @@ func (s space) attach(other space, name, peer, mine, others string) {
 	}
 }
 
-// listen answers clients of TCP in the namespace: it sends back what it has read to the end.
+// listen answers clients of TCP in the namespace: it sends back all that it has read.
 func (s space) listen(address string) {
 	s.t.Helper()
 	var l net.Listener
@@ -200,7 +200,7 @@ func newMachine(t *testing.T, pod space) *machine {
 	return m
 }
 
-// take takes over the namespace as it is now, and returns what is refused.
+// take takes over the namespace as it is now, and returns the parts that are refused.
 func (m *machine) take() []string {
 	m.t.Helper()
 	c, refused := m.look()
@@ -278,7 +278,7 @@ func (m *machine) same(pod space, line string) {
 	}
 }
 
-// shown returns the output of ip without what differs although the configuration is the same.
+// shown returns the output of ip without differences between two namespaces of one configuration.
 func shown(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

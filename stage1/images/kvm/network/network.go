@@ -67,8 +67,8 @@ func (n *Network) Is(path string) (bool, error) {
 // Do calls f on a thread in the namespace.
 func (n *Network) Do(f func() error) error { return within(n.namespace, f) }
 
-// Look returns what the namespace has now and a machine can take over. It also returns, in words,
-// what the namespace has and a machine cannot take over.
+// Look reads the namespace as it is now. It returns the part that a machine can take over, and names
+// each other part.
 func (n *Network) Look() (Config, []string, error) {
 	taps := make([]uint32, 0, len(n.taps))
 	for _, t := range n.taps {

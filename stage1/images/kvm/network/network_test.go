@@ -342,7 +342,7 @@ func TestANICThatComesLateIsWaitedFor(t *testing.T) {
 	clients.reach("192.0.2.7:80")
 }
 
-// What a machine cannot do is named, and the rest is done.
+// Each step that fails is named, and all others are made.
 func TestFailuresInTheMachineAreNamed(t *testing.T) {
 	pod, clients := newPod(t)
 	m := newMachine(t, pod)

@@ -26,7 +26,6 @@ type app struct {
 	// app/add sets these fields before the app is added. They do not change after that.
 	files *Files // its part of the share
 	hooks *hooks
-	netns netns
 
 	// Guarded by Supervisor.mu.
 	main  *process
@@ -105,10 +104,13 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 		return err
 	}
 	defer closeBinds(binds)
+	if err := s.join(ctx, spec.netns); err != nil {
+		return err
+	}
 	if a.files, err = s.Share.Add(a.name, binds); err != nil {
 		return fmt.Errorf("share the files of app %s: %w", a.name, err)
 	}
-	a.hooks, a.netns = hooksOf(c.Request, spec), spec.netns
+	a.hooks = hooksOf(c.Request, spec)
 	g := inside(c.Request)
 	g.Rootfs = a.files.Root()
 	if g.Spec, err = json.Marshal(spec.Spec); err != nil {
@@ -232,6 +234,9 @@ func (s *Supervisor) undo(ctx context.Context, p *process) error {
 func (s *Supervisor) start(ctx context.Context, a *app, r *abi.Request) error {
 	if a.main.hasEnded() { // its proxy was killed, and the machine may not have heard of that
 		return precondition("app %s: it has ended", a.name)
+	}
+	if err := s.follow(ctx); err != nil { // a client or a hook may have attached networks since app/add
+		return err
 	}
 	if _, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil); err != nil {
 		return err

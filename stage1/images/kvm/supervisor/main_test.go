@@ -74,6 +74,9 @@ func (g *guest) converse(s *channel.Stream) {
 		if h.Call != nil {
 			e = h.Call.Entrypoint
 		}
+		if h.Network != nil {
+			e = abi.Network
+		}
 		g.mu.Lock()
 		g.asked = append(g.asked, e)
 		answer := g.answers[e]
@@ -177,6 +180,11 @@ func connect(t *testing.T) (Config, *guest, *os.File) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close(); w.Close() })
+	network, err := NewNetwork("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(network.Close)
 	children := proc.NewChildren()
 	t.Cleanup(func() { _ = children.Close(context.Background()) })
 	g := &guest{t: t, session: inside, hello: make(chan *channel.Stream, 1), answers: map[abi.Entrypoint]func(*channel.Stream, *channel.Header){}, data: map[uint32]*channel.Stream{}}
@@ -184,7 +192,7 @@ func connect(t *testing.T) (Config, *guest, *os.File) {
 	return Config{
 		Session: host, Children: children, Notices: w, Share: share, Log: t.Output(),
 		Request: &abi.Request{Version: abi.Version, Pod: "p", NoticeWords: true},
-		Proxy:   "/proc/self/exe", ProxyName: proxyName,
+		Proxy:   "/proc/self/exe", ProxyName: proxyName, Network: network,
 	}, g, r
 }
 

@@ -96,7 +96,8 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 	return p, nil
 }
 
-// startProxy starts the proxy in the app's cgroup.
+// startProxy starts the proxy in the app's cgroup, and in the network namespace that the machine takes
+// over: programs that attach networks find the namespace by the proxy's pid.
 func (p *process) startProxy(group *abi.Cgroup, tty *terminal) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -114,25 +115,15 @@ func (p *process) startProxy(group *abi.Cgroup, tty *terminal) error {
 		attr.Files = append(attr.Files, tty.report, tty.slave)
 		attr.Sys.Setctty, attr.Sys.Ctty = true, len(attr.Files)-1
 	}
-	var network *os.File
-	switch {
-	case p.exec != "": // of the app, whose proxy may have ended
-	case p.app.netns.path == "":
-		attr.Sys.Cloneflags = unix.CLONE_NEWNET
-	default:
-		if network, err = openNetwork(p.app.netns.path); err != nil {
-			return err
-		}
-		defer network.Close()
-	}
 	p.proxy, err = p.s.Children.Make(func() (pid int, err error) {
-		inNetwork(network, func() {
-			var child *os.Process
-			if child, err = os.StartProcess(p.s.Proxy, []string{p.s.ProxyName}, attr); err == nil {
-				pid = child.Pid // before Release, which sets it to -1
-				err = child.Release()
+		err = p.s.Network.within(func() error {
+			child, err := os.StartProcess(p.s.Proxy, []string{p.s.ProxyName}, attr)
+			if err != nil {
+				return err
 			}
-		}, &err)
+			pid = child.Pid // before Release, which sets it to -1
+			return child.Release()
+		})
 		return pid, err
 	})
 	if err != nil || group == nil {

@@ -51,16 +51,12 @@ func translate(r *abi.Request, insideOf func(proxy int) int) (*translated, []Bin
 type translated struct {
 	*specs.Spec
 	hooks *specs.Hooks // all of them
-	netns netns
+	netns string       // the path of the network namespace that it is to join; "" is a new one
 }
 
-// netns is the network namespace that an app asks for, in which its proxies are: clients attach
-// networks to it. It is a new one if path is "".
-type netns struct{ path string }
-
-// translateNamespaces makes the app a part of the machine, and returns its network namespace. Its
-// network is the machine's own. A namespace that is not listed would be the host's.
-func translateNamespaces(l *specs.Linux, insideOf func(int) int) (network netns, err error) {
+// translateNamespaces makes the app a part of the machine, and returns the path of its network
+// namespace, which the machine takes over. A namespace that is not listed would be the host's.
+func translateNamespaces(l *specs.Linux, insideOf func(int) int) (network string, err error) {
 	for _, need := range []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.MountNamespace, specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace} {
 		if !slices.ContainsFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == need }) {
 			return network, Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
@@ -69,7 +65,7 @@ func translateNamespaces(l *specs.Linux, insideOf func(int) int) (network netns,
 	for i, n := range l.Namespaces {
 		switch n.Type {
 		case specs.NetworkNamespace:
-			network.path = n.Path
+			network = n.Path
 		case specs.UserNamespace, specs.TimeNamespace:
 			return network, Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
 		default:

@@ -22,6 +22,8 @@ type Config struct {
 	Notices  *os.File // RKT_NOTIFY_FD
 	Request  *abi.Request
 	Share    *Share
+	Network  *Network
+	NICs     NICs
 	Log      io.Writer // for messages for which no caller waits
 	// Proxy is the path of the program of proxies, and ProxyName its argv[0].
 	Proxy, ProxyName string
@@ -74,6 +76,10 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 		return nil, fmt.Errorf("%w: the supervisor in the machine is not ready", channel.ErrMessage)
 	}
 	go s.listen(r)
+	if err := s.follow(ctx); err != nil {
+		s.giveUp(err)
+		return nil, fmt.Errorf("the machine's network: %w", err)
+	}
 	return s, nil
 }
 
@@ -141,7 +147,7 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 	case abi.AppAdd:
 		return s.add(ctx, c)
 	case abi.Network:
-		return nil // every app is in the machine's own network
+		return s.follow(ctx)
 	}
 	a, err := s.app(ctx, c.App)
 	switch {

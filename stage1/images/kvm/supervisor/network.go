@@ -1,0 +1,215 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/network"
+)
+
+// NICs is a machine that can get and lose network interfaces while it runs.
+type NICs interface {
+	AddNIC(context.Context, machine.NIC) (machine.Device, error)
+	RemoveDevice(context.Context, machine.Device) error
+}
+
+// Network is the network of a pod: that of a namespace of the host, which the machine takes over.
+// Whoever uses a field has the turn.
+type Network struct {
+	turn    chan struct{} // has room for one
+	netns   *network.Network
+	devices map[*network.Tap]machine.Device // of the taps that are plugged in
+	gone    []*network.Tap                  // of links that are gone; they are not yet unplugged
+	taps    []*network.Tap                  // that are not yet plugged in
+	want    network.Config                  // of the last look
+	have    *network.Config                 // of the machine; nil if a change has failed
+}
+
+// NewNetwork returns the network of the namespace of a path, which is taken over as it is now. Frames
+// wait until the machine has the NICs. Without a path the first app brings the namespace.
+func NewNetwork(path string) (*Network, error) {
+	n := &Network{turn: make(chan struct{}, 1), devices: map[*network.Tap]machine.Device{}, have: &network.Config{}}
+	if path == "" {
+		return n, nil
+	}
+	if err := n.open(path); err != nil {
+		return nil, err
+	}
+	if err := n.look(true); err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Network) open(path string) (err error) {
+	n.netns, err = network.Open(path)
+	if errors.Is(err, network.ErrHost) {
+		return Unsupported("linux.namespaces: %v", err)
+	}
+	return err
+}
+
+// Close removes the taps. The machine has ended.
+func (n *Network) Close() {
+	if n.netns != nil {
+		_ = n.netns.Close()
+		n.netns = nil
+	}
+}
+
+// look makes taps for the links that the namespace has now. If a part of the namespace is impossible
+// for a machine, the error has exit code 7. A strict look then changes nothing; another one makes the
+// taps for the rest first.
+func (n *Network) look(strict bool) error {
+	c, refused, err := n.netns.Look()
+	if err != nil {
+		return err
+	}
+	if len(refused) > 0 {
+		err = Unsupported("the network namespace: %s", strings.Join(refused, "; "))
+		if strict {
+			return err
+		}
+	}
+	added, gone, failed := n.netns.Follow(c)
+	if failed != nil {
+		return failed
+	}
+	n.want, n.gone = c, gone
+	n.taps = append(slices.DeleteFunc(n.taps, func(t *network.Tap) bool { return slices.Contains(gone, t) }), added...)
+	return err
+}
+
+// plug gives the machine the NICs and the configuration of the last look.
+func (n *Network) plug(ctx context.Context, s *Supervisor) error {
+	for _, t := range n.gone {
+		if d, ok := n.devices[t]; ok {
+			if err := s.NICs.RemoveDevice(ctx, d); err != nil {
+				return err
+			}
+			delete(n.devices, t)
+		}
+		if err := n.netns.Remove(t); err != nil {
+			return err
+		}
+	}
+	for len(n.taps) > 0 {
+		t := n.taps[0]
+		d, err := s.NICs.AddNIC(ctx, machine.NIC{Tap: t.File, MAC: net.HardwareAddr(t.MAC[:])}) // the agent sets the MTU, which may change
+		if err != nil {
+			return err
+		}
+		n.devices[t], n.taps = d, n.taps[1:]
+	}
+	if n.have != nil && reflect.DeepEqual(*n.have, n.want) {
+		return nil
+	}
+	n.have = nil
+	text, err := json.Marshal(n.want)
+	if err != nil {
+		return err
+	}
+	if _, err := s.ask(ctx, channel.Header{Network: text}, nil); err != nil {
+		return err
+	}
+	have := n.want
+	n.have = &have
+	return nil
+}
+
+// followTime is how long a change of the network may take, longer than stage 0 waits for an answer: a
+// change that takes longer than its call is not undone.
+const followTime = time.Minute
+
+// join takes over the network namespace of an app that is added. Without a path the app has a
+// namespace of its own; the first app's becomes the machine's.
+func (s *Supervisor) join(ctx context.Context, path string) error {
+	n := s.Network
+	return s.change(ctx, func(ctx context.Context) (err error) {
+		switch {
+		case n.netns == nil && path == "":
+			n.netns, err = network.Make()
+			return err
+		case n.netns == nil:
+			if err = n.open(path); err == nil {
+				if err = n.look(true); err != nil {
+					n.Close() // another app may bring another namespace
+				}
+			}
+		case path != "":
+			var same bool
+			if same, err = n.netns.Is(path); err != nil || same {
+				break
+			}
+			var other Network
+			if err = other.open(path); err == nil { // it is not the host's
+				other.Close()
+				err = Unsupported("linux.namespaces: %s is another network namespace than that of the machine", path)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return n.plug(ctx, s)
+	})
+}
+
+// follow takes over the changes of the machine's network namespace. It is quick if there are none.
+func (s *Supervisor) follow(ctx context.Context) error {
+	n := s.Network
+	return s.change(ctx, func(ctx context.Context) error {
+		if n.netns == nil {
+			return nil
+		}
+		err := n.look(false)
+		return errors.Join(err, n.plug(ctx, s))
+	})
+}
+
+// change calls f when it is its turn. It does not wait longer than its caller does; f goes on, until
+// the pod is stopped.
+func (s *Supervisor) change(ctx context.Context, f func(context.Context) error) error {
+	s.mu.Lock()
+	if s.stopping {
+		s.mu.Unlock()
+		return errStopping
+	}
+	s.making.Add(1)
+	s.mu.Unlock()
+	lasting, cancel := context.WithTimeout(s.ctx, followTime)
+	done := make(chan error, 1)
+	go func() {
+		defer s.making.Done()
+		defer cancel()
+		select {
+		case s.Network.turn <- struct{}{}:
+			defer func() { <-s.Network.turn }()
+			done <- f(lasting)
+		case <-lasting.Done():
+			done <- lasting.Err()
+		}
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// within calls f on a thread in the machine's network namespace.
+func (n *Network) within(f func() error) error {
+	if n.netns == nil {
+		return errors.New("the machine has no network namespace yet")
+	}
+	return n.netns.Do(f)
+}

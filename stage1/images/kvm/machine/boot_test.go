@@ -73,11 +73,7 @@ func kernel(t *testing.T) string {
 
 // program builds the first process of guests, once.
 var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "guest")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "guest")
+	path := filepath.Join(machine.Dir, "guest")
 	cmd := exec.Command("go", "build", "-o", path, "./testdata/guest")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -14,12 +14,21 @@ import (
 // Children reaps the processes of all tests: there is one reaper per process.
 var Children *proc.Children
 
+// Dir is a directory for what several tests use. It is removed after them.
+var Dir string
+
 func TestMain(m *testing.M) {
 	Children = proc.NewChildren()
 	if os.Getenv(bootEnv) != "" {
 		bootAndWait()
 	}
-	os.Exit(wait.Run(m, func(ctx context.Context) error { return Children.Close(ctx) }))
+	var err error
+	if Dir, err = os.MkdirTemp("", "machine-"); err != nil {
+		panic(err)
+	}
+	code := wait.Run(m, func(ctx context.Context) error { return Children.Close(ctx) })
+	_ = os.RemoveAll(Dir)
+	os.Exit(code)
 }
 
 // bootEnv has this program boot a machine for a test, instead of testing.

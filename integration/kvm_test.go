@@ -49,7 +49,19 @@ func kvmConfiguration() (string, error) {
 	if err := os.CopyFS(image, os.DirFS(filepath.Join(bin, "stage1/kvm"))); err != nil {
 		return "", err
 	}
-	settings, err := json.Marshal(map[string]any{"kernel": filepath.Join(kernel, "vmlinux"), "modules": filepath.Join(kernel, "modules"), "accel": "tcg"})
+	text, err := os.ReadFile(filepath.Join(kernel, "SHA256SUMS"))
+	if err != nil {
+		return "", err
+	}
+	sums := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		sums[name] = sum
+	}
+	settings, err := json.Marshal(map[string]any{
+		"kernel": filepath.Join(kernel, "vmlinux"), "kernelSum": sums["vmlinux"],
+		"modules": filepath.Join(kernel, "modules"), "modulesSum": sums["modules"], "accel": "tcg",
+	})
 	if err != nil {
 		return "", err
 	}

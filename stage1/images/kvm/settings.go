@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +44,9 @@ func readSettings(paths ...string) (settings, error) {
 			continue
 		}
 		if err == nil {
-			err = json.Unmarshal(text, &s)
+			d := json.NewDecoder(bytes.NewReader(text))
+			d.DisallowUnknownFields() // a misspelt sum would be none
+			err = d.Decode(&s)
 		}
 		if err != nil {
 			err = fmt.Errorf("settings of machines: %s: %w", path, err)

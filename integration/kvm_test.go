@@ -91,6 +91,24 @@ func TestAMachine(t *testing.T) {
 		if _, ok := report.Mounts["/shared"]; ok || report.Status["NoNewPrivs"] != "1" || len(report.Cgroup) != 1 || !strings.HasPrefix(report.Cgroup[0], "0::/") {
 			t.Errorf("the process is %+v", report)
 		}
+		// A volume is updated as the kubelet updates a ConfigMap: by replacing a link.
+		publish := func(text string) {
+			t.Helper()
+			dir := filepath.Join(volume, text)
+			link := filepath.Join(volume, "..new")
+			if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "key"), []byte(text), 0o644),
+				os.Symlink(text, link), os.Rename(link, filepath.Join(volume, "..data"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		publish("one")
+		publish("two")
+		read := func() string { return c.exec(t, nil, id, "cat", "/volume/..data/key").must(t).stdout }
+		if text := read(); text != "two" {
+			t.Errorf("the volume has %q", text)
+		}
+		publish("three")
+		wait.Until(t, "the machine sees the change of its volume", func() bool { return read() == "three" })
 		// The machine ends with the server of its files, and every app of it has 137.
 		virtiofsd := processesWith(t, "virtiofsd", c.daemon.Dir())
 		if len(virtiofsd) == 0 {

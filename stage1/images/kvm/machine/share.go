@@ -38,7 +38,7 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	p, err := start(c, &program{
 		argv: []string{
 			virtiofsd, "-f", "--fd=3", "-o", "source=" + s.Dir, "-o", "cache=" + cache,
-			"-o", "sandbox=namespace", "-o", "xattr", "-o", "announce_submounts",
+			"-o", "sandbox=namespace", "-o", "xattr",
 			"--rlimit-nofile=" + strconv.FormatUint(maxOpen(), 10),
 		},
 		files: []*os.File{listener},

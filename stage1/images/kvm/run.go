@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,9 @@ const (
 	consoleFile = "stage1/rootfs/rkt/kvm.console" // what the guest's kernel and agent have printed
 	machineDir  = "stage1/rootfs/rkt/kvm.machine"
 )
+
+// endsWithin is the time in which a machine ends whose channel has ended.
+const endsWithin = time.Second
 
 // memo remembers whether KVM runs guests, until the host is booted.
 const memo = "/run/containerd-shim-rkt/kvm-probe"
@@ -224,6 +228,15 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		Request: p.request, Share: share, Log: p.log, Proxy: "/proc/self/exe", ProxyName: proxyName,
 		Network: p.network, NICs: p.machine,
 	})
+	if err == nil {
+		return nil
+	}
+	// The channel of a machine that has ended ends before its process is reaped.
+	select {
+	case <-p.machine.Done():
+		err = errors.Join(err, p.machine.Err())
+	case <-time.After(endsWithin):
+	}
 	return err
 }
 

@@ -56,6 +56,10 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 	if out, err := exec.CommandContext(ctx, "../../scripts/install", bin, e.Path(installed)).CombinedOutput(); err != nil {
 		return fmt.Errorf("install: %w: %s", err, out)
 	}
+	// The pages are about what `make build` makes, and `make kvm` may have made another stage1.
+	if err := os.RemoveAll(e.Path(installed + "/libexec/containerd-shim-rkt/stage1/kvm")); err != nil {
+		return err
+	}
 	containerd, err := binaries.Containerd(ctx, os.Stderr)
 	if err != nil {
 		return err

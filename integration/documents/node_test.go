@@ -40,10 +40,20 @@ func missing() string {
 	if enclosure.InGuest() {
 		return "a page needs a machine without containerd"
 	}
+	if bin, err := binaries.Built(""); err == nil {
+		if kvm := filepath.Join(bin, "stage1/kvm"); exists(kvm) {
+			return "the pages show what make build makes, and make kvm has made " + kvm
+		}
+	}
 	if _, err := os.Stat("/usr/lib/cni/bridge"); err != nil {
 		return "the pods' network is made of Debian's containernetworking-plugins (make deps): " + err.Error()
 	}
 	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // fill installs the runtime, containerd and its clients below the directory that becomes
@@ -55,10 +65,6 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 	}
 	if out, err := exec.CommandContext(ctx, "../../scripts/install", bin, e.Path(installed)).CombinedOutput(); err != nil {
 		return fmt.Errorf("install: %w: %s", err, out)
-	}
-	// The pages are about what `make build` makes, and `make kvm` may have made another stage1.
-	if err := os.RemoveAll(e.Path(installed + "/libexec/containerd-shim-rkt/stage1/kvm")); err != nil {
-		return err
 	}
 	containerd, err := binaries.Containerd(ctx, os.Stderr)
 	if err != nil {

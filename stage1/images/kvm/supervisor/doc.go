@@ -6,7 +6,7 @@
 //	                       │ clone
 //	                     proxies, one for each app and exec
 //
-// The machine is hostile: a message that is none of the agent's ends the machine. It is told
+// The machine is hostile: a message that the agent never sends ends the machine. It is told
 // only of what it has to run, and everything that it says concerns its own apps alone.
 //
 // A process is started, has ended, or is being made by the call that makes it; the states of

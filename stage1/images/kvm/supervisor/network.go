@@ -22,7 +22,7 @@ type NICs interface {
 }
 
 // Network is the network of a pod: that of a namespace of the host, which the machine takes over.
-// Whoever uses a field has the turn.
+// Only the goroutine that has the turn uses the fields.
 type Network struct {
 	turn    chan struct{} // has room for one
 	netns   *network.Network

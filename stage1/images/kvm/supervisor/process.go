@@ -181,7 +181,7 @@ func (p *process) killing() *abi.Request {
 	return &abi.Request{Version: abi.Version, Entrypoint: abi.AppSignal, App: p.app.name, Exec: p.exec, Signal: int(unix.SIGKILL), All: p.exec == ""}
 }
 
-// hasEnded reports whether the process has ended, or is none.
+// hasEnded reports whether the process has ended, or does not exist.
 func (p *process) hasEnded() bool { return p == nil || p.over.Load() }
 
 // end records and announces the end of the process, and then ends its proxy. Only the first

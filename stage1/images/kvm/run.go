@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
@@ -42,15 +43,15 @@ func run() int {
 	if errorFile == nil {
 		errorFile = os.Stderr
 	}
-	err := serve(ready, errorFile)
+	err := servePod(ready, errorFile)
 	if err != nil {
 		fmt.Fprintln(errorFile, err)
 	}
-	return supervisor.CodeOf(err)
+	return serve.CodeOf(err)
 }
 
-// serve returns when the pod has ended: nil after stop, otherwise why.
-func serve(ready, errorFile *os.File) (err error) {
+// servePod returns when the pod has ended: nil after stop, otherwise why.
+func servePod(ready, errorFile *os.File) (err error) {
 	request, err := readRequest()
 	if err != nil {
 		return err
@@ -128,10 +129,10 @@ func readRequest() (*abi.Request, error) {
 		return nil, fmt.Errorf("the request of run: %w", err)
 	}
 	if r.Version != abi.Version {
-		return nil, supervisor.Unsupported("the request of run: version %d, want %d", r.Version, abi.Version)
+		return nil, serve.Unsupported("the request of run: version %d, want %d", r.Version, abi.Version)
 	}
 	if r.Sandbox != nil {
-		return nil, supervisor.Unsupported("sandbox: the stage1 kvm has no pods of the Sandbox service")
+		return nil, serve.Unsupported("sandbox: the stage1 kvm has no pods of the Sandbox service")
 	}
 	return r, nil
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
@@ -70,17 +71,17 @@ func (e *spawner) Prepare(p *fork.Process, r *abi.Request, spec *specs.Spec) (*s
 // cannot make, or for noNewKeyring, because systemd-nspawn always makes a session keyring.
 func refuse(r *abi.Request, spec *specs.Spec) error {
 	if r.Options != nil && r.Options.NoNewKeyring {
-		return supervisor.Unsupported("options.noNewKeyring is not supported: a container of systemd-nspawn's has a session keyring of its own")
+		return serve.Unsupported("options.noNewKeyring is not supported: a container of systemd-nspawn's has a session keyring of its own")
 	}
 	if !slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.MountNamespace }) {
-		return supervisor.Unsupported("linux.namespaces: a container of systemd-nspawn's has a mount namespace of its own")
+		return serve.Unsupported("linux.namespaces: a container of systemd-nspawn's has a mount namespace of its own")
 	}
 	for i, n := range spec.Linux.Namespaces {
 		if n.Type == specs.UserNamespace || n.Type == specs.TimeNamespace {
-			return supervisor.Unsupported("linux.namespaces[%d].type: %q is not supported", i, n.Type)
+			return serve.Unsupported("linux.namespaces[%d].type: %q is not supported", i, n.Type)
 		}
 		if n.Type == specs.MountNamespace && n.Path != "" {
-			return supervisor.Unsupported("linux.namespaces[%d].path: a container of systemd-nspawn's has a new mount namespace", i)
+			return serve.Unsupported("linux.namespaces[%d].path: a container of systemd-nspawn's has a new mount namespace", i)
 		}
 	}
 	return nil

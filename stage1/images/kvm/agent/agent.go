@@ -5,13 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"sync"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
@@ -94,21 +94,12 @@ func (a *agent) tell(s *channel.Stream) {
 // notify queues a notice. It waits while the host does not read.
 func (a *agent) notify(n abi.Notice) { a.notices <- n.Format() }
 
-// failure is an error with an exit code of the ABI.
-type failure struct {
-	code int
-	err  error
-}
-
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
-
 // failed returns an error with the exit code of a failed call, or nil.
 func failed(code int, text string) error {
 	if code == 0 {
 		return nil
 	}
-	return &failure{code, errors.New(text)}
+	return &serve.Failure{Code: code, Text: text}
 }
 
 // call is a call of the host.
@@ -134,16 +125,11 @@ func (a *agent) answer(ctx context.Context, s *channel.Stream, r *bufio.Reader, 
 	if err == nil {
 		err = a.dispatch(ctx, c)
 	}
-	code := 0
 	if err != nil {
-		code = 1
-		if f := (*failure)(nil); errors.As(err, &f) {
-			code = f.code
-		}
 		text := err.Error()
 		c.reply(channel.Error, []byte(text[:min(len(text), channel.MaxAnswer)]))
 	}
-	c.reply(channel.Exit, strconv.AppendInt(nil, int64(code), 10))
+	c.reply(channel.Exit, strconv.AppendInt(nil, int64(serve.CodeOf(err)), 10))
 }
 
 func (a *agent) dispatch(ctx context.Context, c *call) error {
@@ -190,7 +176,7 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 		}
 		return err
 	}
-	return &failure{abi.ExitNotImplemented, fmt.Errorf("entrypoint %s is not supported", r.Entrypoint)}
+	return serve.Unsupported("entrypoint %s is not supported", r.Entrypoint)
 }
 
 // powerOff ends the apps. The machine ends when the call is answered.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
@@ -36,7 +37,7 @@ func (a *agent) app(name string) (*app, error) {
 	if p := a.apps[name]; p != nil {
 		return p, nil
 	}
-	return nil, &failure{abi.ExitNotFound, fmt.Errorf("app %s: there is no such app", name)}
+	return nil, serve.NotFound("app %s: there is no such app", name)
 }
 
 // add serves app/add. If it fails, nothing of the app remains.

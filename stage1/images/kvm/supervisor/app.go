@@ -34,7 +34,7 @@ type app struct {
 }
 
 // errStopping is the error of calls after stop.
-var errStopping = precondition("the pod is being stopped")
+var errStopping = serve.Precondition("the pod is being stopped")
 
 // app returns an app by its name. It waits until its app/add is over.
 func (s *Supervisor) app(ctx context.Context, name string) (*app, error) {
@@ -54,7 +54,7 @@ func (s *Supervisor) app(ctx context.Context, name string) (*app, error) {
 		s.mu.Unlock()
 	}
 	if a == nil {
-		return nil, notFound("app %s: there is no such app", name)
+		return nil, serve.NotFound("app %s: there is no such app", name)
 	}
 	return a, nil
 }
@@ -67,7 +67,7 @@ func (s *Supervisor) reserve(r *abi.Request) (*app, error) {
 		return nil, errStopping
 	}
 	if !isName(r.App) || s.apps[r.App] != nil {
-		return nil, precondition("app %q: there is one of that name already, or it is no name", r.App)
+		return nil, serve.Precondition("app %q: there is one of that name already, or it is no name", r.App)
 	}
 	a := &app{name: r.App, added: make(chan struct{}), execs: map[string]*process{}}
 	s.apps[r.App] = a
@@ -150,9 +150,9 @@ func (s *Supervisor) enter(ctx context.Context, a *app, c *serve.Asked) error {
 	case s.stopping:
 		err = errStopping
 	case c.Exec == "" || a.execs[c.Exec] != nil:
-		err = precondition("exec %q of app %s: there is one of that id already, or it is no id", c.Exec, a.name)
+		err = serve.Precondition("exec %q of app %s: there is one of that id already, or it is no id", c.Exec, a.name)
 	case a.main.hasEnded():
-		err = precondition("app %s: cannot execute a program in a stopped process", a.name)
+		err = serve.Precondition("app %s: cannot execute a program in a stopped process", a.name)
 	default:
 		s.making.Add(1)
 	}
@@ -233,7 +233,7 @@ func (s *Supervisor) undo(ctx context.Context, p *process) error {
 // start serves app/start. If a poststart hook fails, the app is killed.
 func (s *Supervisor) start(ctx context.Context, a *app, r *abi.Request) error {
 	if a.main.hasEnded() { // its proxy was killed, and the machine may not have heard of that
-		return precondition("app %s: it has ended", a.name)
+		return serve.Precondition("app %s: it has ended", a.name)
 	}
 	if err := s.follow(ctx); err != nil { // a client or a hook may have attached networks since app/add
 		return err
@@ -266,10 +266,10 @@ func (s *Supervisor) stopApp(ctx context.Context, a *app, r *abi.Request) error 
 // remove serves app/rm.
 func (s *Supervisor) remove(ctx context.Context, a *app, r *abi.Request) error {
 	if !a.main.hasEnded() {
-		return precondition("app %s: it is running", a.name)
+		return serve.Precondition("app %s: it is running", a.name)
 	}
 	_, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil)
-	if f := (*failure)(nil); errors.As(err, &f) && f.code == abi.ExitFailedPrecondition {
+	if f := (*serve.Failure)(nil); errors.As(err, &f) && f.Code == abi.ExitFailedPrecondition {
 		return err // its proxy was killed, and the machine is still ending it
 	}
 	a.main.closeStreams()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
@@ -80,7 +81,7 @@ func receive(r *bufio.Reader, ready func(pid int) error) (document []byte, err e
 				return nil, err
 			}
 			if code != 0 {
-				return nil, &failure{code, said}
+				return nil, &serve.Failure{Code: code, Text: said}
 			}
 			return document, nil
 		default:

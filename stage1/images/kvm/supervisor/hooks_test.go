@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
@@ -89,7 +90,7 @@ func TestAProxyIsInTheNetworkThatTheAppNames(t *testing.T) {
 		r := with(t, func(s *specs.Spec) { s.Linux.Namespaces[4].Path = path })
 		return &abi.Request{Entrypoint: abi.AppAdd, App: "a", Spec: r.Spec}
 	}
-	if err := w.call(t.Context(), request("/proc/self/ns/net"), null(t)); CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), "host's network") {
+	if err := w.call(t.Context(), request("/proc/self/ns/net"), null(t)); serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), "host's network") {
 		t.Errorf("the host's network: %v", err)
 	}
 	if err := w.call(t.Context(), request(path), null(t)); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/network"
@@ -53,7 +54,7 @@ func NewNetwork(path string) (*Network, error) {
 func (n *Network) open(path string) (err error) {
 	n.netns, err = network.Open(path)
 	if errors.Is(err, network.ErrHost) {
-		return Unsupported("linux.namespaces: %v", err)
+		return serve.Unsupported("linux.namespaces: %v", err)
 	}
 	return err
 }
@@ -75,7 +76,7 @@ func (n *Network) look(strict bool) error {
 		return err
 	}
 	if len(refused) > 0 {
-		err = Unsupported("the network namespace: %s", strings.Join(refused, "; "))
+		err = serve.Unsupported("the network namespace: %s", strings.Join(refused, "; "))
 		if strict {
 			return err
 		}
@@ -153,7 +154,7 @@ func (s *Supervisor) join(ctx context.Context, path string) error {
 			var other Network
 			if err = other.open(path); err == nil { // it is not the host's
 				other.Close()
-				err = Unsupported("linux.namespaces: %s is another network namespace than that of the machine", path)
+				err = serve.Unsupported("linux.namespaces: %s is another network namespace than that of the machine", path)
 			}
 		}
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
@@ -164,7 +165,7 @@ func TestTheMachineFollowsItsNetworkNamespace(t *testing.T) {
 
 	other := netns(t)
 	err = w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "b", Spec: in(other)}, null(t))
-	if CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), other+" is another network namespace than that of the machine") {
+	if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), other+" is another network namespace than that of the machine") {
 		t.Errorf("an app of another network namespace: %v", err)
 	}
 	w.add("c") // without a path it is in the machine's
@@ -193,13 +194,13 @@ func TestNetworksThatAMachineCannotHaveAreRefused(t *testing.T) {
 		"/proc/self/ns/net": "the host's network",
 		odd:                 `the link "tun9" is not Ethernet`,
 	} {
-		if n, err := NewNetwork(path); CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), want) {
+		if n, err := NewNetwork(path); serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), want) {
 			t.Errorf("run: %v, %v", n, err)
 		}
 		w, s := newWorld(t), &slots{nics: map[machine.Device]string{}}
 		w.s.NICs = s
 		err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a", Spec: in(path)}, null(t))
-		if CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), want) {
+		if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), want) {
 			t.Errorf("app/add: %v", err)
 		}
 		w.add("b") // the pod goes on

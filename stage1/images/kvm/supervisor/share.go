@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
@@ -142,7 +143,7 @@ func (f *Files) noKernel(place, source string) error {
 		words := strings.Fields(fields)
 		kind, _, _ = strings.Cut(kind, " ")
 		if len(words) > 4 && strings.HasPrefix(words[4], place+"/") && slices.Contains(kernelTypes, kind) {
-			return Unsupported("%s has a mount of type %s below it, which cannot be shared with a machine", source, kind)
+			return serve.Unsupported("%s has a mount of type %s below it, which cannot be shared with a machine", source, kind)
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 )
 
 // translate returns the spec of an app for the machine, and the files of the host that it
@@ -28,7 +29,7 @@ func translate(r *abi.Request, insideOf func(proxy int) int) (*translated, []Bin
 		return nil, nil, fmt.Errorf("the app's spec: %w", err)
 	}
 	if spec.Linux == nil || spec.Process == nil {
-		return nil, nil, Unsupported("the app's spec has no process, or no linux: a machine is in namespaces of its own")
+		return nil, nil, serve.Unsupported("the app's spec has no process, or no linux: a machine is in namespaces of its own")
 	}
 	network, err := translateNamespaces(spec.Linux, insideOf)
 	if err != nil {
@@ -59,7 +60,7 @@ type translated struct {
 func translateNamespaces(l *specs.Linux, insideOf func(int) int) (network string, err error) {
 	for _, need := range []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.MountNamespace, specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace} {
 		if !slices.ContainsFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == need }) {
-			return network, Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
+			return network, serve.Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
 		}
 	}
 	for i, n := range l.Namespaces {
@@ -67,13 +68,13 @@ func translateNamespaces(l *specs.Linux, insideOf func(int) int) (network string
 		case specs.NetworkNamespace:
 			network = n.Path
 		case specs.UserNamespace, specs.TimeNamespace:
-			return network, Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
+			return network, serve.Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
 		default:
 			if n.Path == "" {
 				continue
 			}
 			if l.Namespaces[i].Path = namespaceInside(n.Path, insideOf); l.Namespaces[i].Path == "" {
-				return network, Unsupported("linux.namespaces[%d].path: %s is not of an app of this pod, and a machine cannot join it", i, n.Path)
+				return network, serve.Unsupported("linux.namespaces[%d].path: %s is not of an app of this pod, and a machine cannot join it", i, n.Path)
 			}
 		}
 	}
@@ -120,21 +121,21 @@ func translateMounts(r *abi.Request, spec *specs.Spec) (binds []Bind, err error)
 			continue
 		}
 		if m.Source = absolute(r.Bundle, m.Source); hidden(m.Source) {
-			return binds, Unsupported("mounts[%d].source: %s of the host cannot be shared with a machine", i, m.Source)
+			return binds, serve.Unsupported("mounts[%d].source: %s of the host cannot be shared with a machine", i, m.Source)
 		}
 		for _, o := range m.Options {
 			switch o {
 			case "shared", "rshared", "slave", "rslave":
-				return binds, Unsupported("mounts[%d].options: %q: mounts do not propagate into a machine", i, o)
+				return binds, serve.Unsupported("mounts[%d].options: %q: mounts do not propagate into a machine", i, o)
 			}
 		}
 		if len(m.UIDMappings)+len(m.GIDMappings) > 0 {
-			return binds, Unsupported("mounts[%d].uidMappings: virtiofs has no id-mapped mounts", i)
+			return binds, serve.Unsupported("mounts[%d].uidMappings: virtiofs has no id-mapped mounts", i)
 		}
 		b, err := openBind(m.Source)
 		if err != nil {
-			if f, ok := err.(*failure); ok {
-				return binds, Unsupported("mounts[%d].source: %s", i, f.text)
+			if f, ok := err.(*serve.Failure); ok {
+				return binds, serve.Unsupported("mounts[%d].source: %s", i, f.Text)
 			}
 			return binds, fmt.Errorf("mounts[%d].source: %w", i, err)
 		}
@@ -162,7 +163,7 @@ var mountTypes = []string{"proc", "sysfs", "tmpfs", "mqueue", "devpts", "cgroup"
 
 func checkMount(i int, m *specs.Mount) error {
 	if !slices.Contains(mountTypes, m.Type) {
-		return Unsupported("mounts[%d].type: %q is not supported in a machine", i, m.Type)
+		return serve.Unsupported("mounts[%d].type: %q is not supported in a machine", i, m.Type)
 	}
 	return nil
 }
@@ -202,9 +203,9 @@ func openBind(path string) (b Bind, err error) {
 	case err != nil:
 		err = &os.PathError{Op: "look at", Path: path, Err: err}
 	case kernels[int64(sys.Type)] != "":
-		err = Unsupported("%s is in the host's %s, which cannot be shared with a machine", path, kernels[int64(sys.Type)])
+		err = serve.Unsupported("%s is in the host's %s, which cannot be shared with a machine", path, kernels[int64(sys.Type)])
 	case kind != unix.S_IFDIR && kind != unix.S_IFREG:
-		err = Unsupported("%s is a socket, a pipe or a device: it cannot be shared with a machine", path)
+		err = serve.Unsupported("%s is a socket, a pipe or a device: it cannot be shared with a machine", path)
 	}
 	if err != nil {
 		b.File.Close()

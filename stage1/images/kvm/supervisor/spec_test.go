@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
@@ -82,8 +83,8 @@ func TestWhatAMachineCannotGiveIsRefusedByName(t *testing.T) {
 		}, "mounts[0].uidMappings"},
 	} {
 		_, binds, err := translate(with(t, test.change), func(int) int { return 0 })
-		if CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), test.field) {
-			t.Errorf("%s: %v (%d); the error has to name %s", name, err, CodeOf(err), test.field)
+		if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), test.field) {
+			t.Errorf("%s: %v (%d); the error has to name %s", name, err, serve.CodeOf(err), test.field)
 		}
 		if err == nil {
 			closeBinds(binds)
@@ -130,8 +131,8 @@ func TestARecursiveBindDoesNotTakeTheHostsKernelAlong(t *testing.T) {
 		s.Mounts = []specs.Mount{{Destination: "/host", Type: "bind", Source: "/", Options: []string{"rbind"}}}
 	})
 	err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a", Spec: r.Spec}, null(t))
-	if CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), "below it") {
-		t.Errorf("%v (%d)", err, CodeOf(err))
+	if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), "below it") {
+		t.Errorf("%v (%d)", err, serve.CodeOf(err))
 	}
 	if left, err := os.ReadDir(Shared); err != nil || len(left) > 0 {
 		t.Errorf("%v are left in the share, %v", left, err)
@@ -155,7 +156,7 @@ func TestANamespaceOfAnAppsProxyIsThatOfTheAppInTheMachine(t *testing.T) {
 		})
 		return &abi.Request{Entrypoint: abi.AppAdd, App: "a", Spec: r.Spec}
 	}
-	if err := w.call(t.Context(), joins(os.Getpid()), null(t)); CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), "linux.namespaces[1].path") {
+	if err := w.call(t.Context(), joins(os.Getpid()), null(t)); serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), "linux.namespaces[1].path") {
 		t.Errorf("another process of the host: %v", err)
 	}
 	if err := w.call(t.Context(), joins(p.proxy.PID()), null(t)); err != nil {

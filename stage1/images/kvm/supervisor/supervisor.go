@@ -89,7 +89,7 @@ const maxVersion = 32
 func (s *Supervisor) Server(stopped func()) *serve.Server {
 	return &serve.Server{
 		Dispatch: s.dispatch,
-		Code:     CodeOf,
+		Code:     serve.CodeOf,
 		Log:      s.Log,
 		Answered: func(c *serve.Asked) {
 			if c.Entrypoint == abi.Stop {
@@ -139,7 +139,7 @@ func (s *Supervisor) listen(r *bufio.Reader) {
 
 func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 	if c.Version != abi.Version {
-		return Unsupported("the request of %s: version %d, want %d", c.Entrypoint, c.Version, abi.Version)
+		return serve.Unsupported("the request of %s: version %d, want %d", c.Entrypoint, c.Version, abi.Version)
 	}
 	switch c.Entrypoint {
 	case abi.Stop:
@@ -167,7 +167,7 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 		return s.start(ctx, a, c.Request)
 	case abi.AppSignal:
 		if r := c.Request; !r.All && s.running(a, r.Exec).hasEnded() {
-			return notFound("app %s %s: process already finished", r.App, r.Exec)
+			return serve.NotFound("app %s %s: process already finished", r.App, r.Exec)
 		}
 		fallthrough
 	case abi.AppPause, abi.AppResume, abi.AppUpdate:
@@ -183,7 +183,7 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 		}
 		return err
 	}
-	return Unsupported("entrypoint %s is not supported", c.Entrypoint)
+	return serve.Unsupported("entrypoint %s is not supported", c.Entrypoint)
 }
 
 // running returns the process of an app or exec, or nil.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
@@ -48,8 +49,8 @@ func TestAProxyThatIsKilledEndsItsAppWith137(t *testing.T) {
 	}
 	wait.Until(t, "the machine is told to kill the app", func() bool { return w.guest.wasAsked(abi.AppSignal) })
 	for e, want := range map[abi.Entrypoint]int{abi.AppStart: abi.ExitFailedPrecondition, abi.AppSignal: abi.ExitNotFound, abi.Enter: abi.ExitFailedPrecondition} {
-		if err := w.call(t.Context(), &abi.Request{Entrypoint: e, App: "a", Exec: map[bool]string{true: "e"}[e == abi.Enter], Signal: 15}, null(t)); CodeOf(err) != want {
-			t.Errorf("%s of an app that has ended: %v (%d), want %d", e, err, CodeOf(err), want)
+		if err := w.call(t.Context(), &abi.Request{Entrypoint: e, App: "a", Exec: map[bool]string{true: "e"}[e == abi.Enter], Signal: 15}, null(t)); serve.CodeOf(err) != want {
+			t.Errorf("%s of an app that has ended: %v (%d), want %d", e, err, serve.CodeOf(err), want)
 		}
 	}
 }
@@ -165,7 +166,7 @@ func TestACallThatTheMachineDoesNotAnswerIsUndoneWithItsCaller(t *testing.T) {
 	if n := len(w.s.Children.All()); n > 0 {
 		t.Errorf("%d proxies are left", n)
 	}
-	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppStart, App: "a"}, [3]*os.File{}); CodeOf(err) != abi.ExitNotFound {
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppStart, App: "a"}, [3]*os.File{}); serve.CodeOf(err) != abi.ExitNotFound {
 		t.Errorf("the app is there: %v", err)
 	}
 }
@@ -249,14 +250,14 @@ func TestExecsEndWithTheirExit(t *testing.T) {
 	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.Enter, App: "a", Exec: "e"}, null(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.Enter, App: "a", Exec: "e"}, null(t)); CodeOf(err) != abi.ExitFailedPrecondition {
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.Enter, App: "a", Exec: "e"}, null(t)); serve.CodeOf(err) != abi.ExitFailedPrecondition {
 		t.Errorf("a second exec of the same id: %v", err)
 	}
 	w.tell("exit a e code=7")
 	if got := w.next(); got != "exit a e code=7" {
 		t.Errorf("the notice is %q", got)
 	}
-	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppRm, App: "a"}, [3]*os.File{}); CodeOf(err) != abi.ExitFailedPrecondition {
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppRm, App: "a"}, [3]*os.File{}); serve.CodeOf(err) != abi.ExitFailedPrecondition {
 		t.Errorf("a running app is removed: %v", err)
 	}
 }
@@ -270,7 +271,7 @@ func TestStopEndsEverything(t *testing.T) {
 	if !p.hasEnded() || len(w.s.Children.All()) > 0 {
 		t.Error("an app is left")
 	}
-	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "b"}, null(t)); CodeOf(err) != abi.ExitFailedPrecondition {
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "b"}, null(t)); serve.CodeOf(err) != abi.ExitFailedPrecondition {
 		t.Errorf("an app is added after stop: %v", err)
 	}
 	if w.s.Why() != nil {

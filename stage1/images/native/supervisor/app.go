@@ -7,6 +7,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/netdevice"
 )
@@ -36,10 +37,10 @@ func (s *Supervisor) reserve(r *abi.Request) (*app, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
-		return nil, precondition("app %s: the pod is being stopped", r.App)
+		return nil, serve.Precondition("app %s: the pod is being stopped", r.App)
 	}
 	if r.App == "" || s.apps[r.App] != nil {
-		return nil, precondition("app %q: there is one of that name already", r.App)
+		return nil, serve.Precondition("app %q: there is one of that name already", r.App)
 	}
 	a := &app{name: r.App, container: r.Container, bundle: r.Bundle, added: make(chan struct{})}
 	s.apps[r.App] = a
@@ -69,7 +70,7 @@ func (s *Supervisor) app(ctx context.Context, name string) (*app, error) {
 		}
 	}
 	if a == nil || s.stateOf(a) == removed {
-		return nil, notFound("app %s: there is no such app", name)
+		return nil, serve.NotFound("app %s: there is no such app", name)
 	}
 	return a, nil
 }

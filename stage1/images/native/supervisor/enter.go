@@ -193,7 +193,7 @@ func (a *app) openChroot() (*os.File, error) {
 
 // stoppedUnderneath returns the error of an exec whose app has ended meanwhile.
 func stoppedUnderneath(a *app) error {
-	return precondition("app %s: cannot execute a program in a %s process", a.name, ended)
+	return serve.Precondition("app %s: cannot execute a program in a %s process", a.name, ended)
 }
 
 // inApp calls begin with a process that joins the namespaces of an app and is in its cgroup.
@@ -248,12 +248,12 @@ func (s *Supervisor) reserveExec(a *app, n name) error {
 	case s.stopping:
 		return errStopping
 	case !a.state.alive():
-		return precondition("%s: cannot execute a program in a %s process", n, a.state)
+		return serve.Precondition("%s: cannot execute a program in a %s process", n, a.state)
 	case n.exec == "":
 		return errors.New("enter: the request names no exec")
 	}
 	if _, ok := s.execs[n]; ok {
-		return precondition("%s: there is one of that id already", n)
+		return serve.Precondition("%s: there is one of that id already", n)
 	}
 	s.execs[n] = nil
 	s.making.Add(1)

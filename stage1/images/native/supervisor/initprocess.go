@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
@@ -77,7 +78,7 @@ func (i *initProcess) cloneUnread(ctx context.Context, s *Supervisor, who string
 		i.child, err = i.clone(ctx, s, who, p, words, theirs)
 	}
 	if err != nil && (p.Exe == nil || errors.Is(err, fork.ErrReadable)) {
-		return Unsupported("linux.uidMappings: the program of this stage1 can be read in this user namespace. It needs mode 0711 and, "+
+		return serve.Unsupported("linux.uidMappings: the program of this stage1 can be read in this user namespace. It needs mode 0711 and, "+
 			"for a namespace that holds the host's user 0, a filesystem with id-mapped mounts: %v", err)
 	}
 	return err
@@ -170,7 +171,7 @@ func (i *initProcess) follow(ctx context.Context, last container.Word) error {
 			return err
 		}
 		if m.Word == container.WordError {
-			return &failure{m.Code, m.Text}
+			return &serve.Failure{Code: m.Code, Text: m.Text}
 		}
 		if m.Word == last {
 			return nil

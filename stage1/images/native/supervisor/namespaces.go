@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
@@ -22,7 +23,7 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 	for i, n := range linux.Namespaces {
 		of := slices.IndexFunc(kinds, func(k fork.Namespace) bool { return k.Name == string(n.Type) })
 		if of < 0 {
-			return Unsupported("linux.namespaces[%d].type: %q is not supported", i, n.Type)
+			return serve.Unsupported("linux.namespaces[%d].type: %q is not supported", i, n.Type)
 		}
 		k := kinds[of]
 		if listed&k.Flag != 0 {
@@ -42,7 +43,7 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 		if k.Flag == unix.CLONE_NEWNS {
 			if err := notHosts(j.File); err != nil {
 				closeJoins([]fork.Join{*j})
-				return Unsupported("linux.namespaces[%d].path: %s: %v", i, n.Path, err)
+				return serve.Unsupported("linux.namespaces[%d].path: %s: %v", i, n.Path, err)
 			}
 		}
 		if k.Flag == unix.CLONE_NEWUSER {

@@ -16,7 +16,7 @@ import (
 // checkRequest returns an error if a request is not of this interface version.
 func checkRequest(r *abi.Request) error {
 	if r.Version != abi.Version {
-		return Unsupported("the request of %s: version %d, want %d", r.Entrypoint, r.Version, abi.Version)
+		return serve.Unsupported("the request of %s: version %d, want %d", r.Entrypoint, r.Version, abi.Version)
 	}
 	return nil
 }

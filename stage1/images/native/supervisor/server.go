@@ -46,7 +46,7 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 	case abi.Enter:
 		return s.enter(ctx, c)
 	}
-	return Unsupported("entrypoint %s is not supported", c.Entrypoint)
+	return serve.Unsupported("entrypoint %s is not supported", c.Entrypoint)
 }
 
 // report writes a ready line. It ignores errors, because the reader may have

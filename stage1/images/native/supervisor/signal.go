@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -13,7 +14,7 @@ import (
 func (s *Supervisor) signal(ctx context.Context, r *abi.Request) error {
 	sig := unix.Signal(r.Signal)
 	if sig < 1 || sig > 64 {
-		return Unsupported("signal: %d is not a number from 1 to 64", r.Signal)
+		return serve.Unsupported("signal: %d is not a number from 1 to 64", r.Signal)
 	}
 	n := name{r.App, r.Exec}
 	c, waits, err := s.target(ctx, n)
@@ -27,7 +28,7 @@ func (s *Supervisor) signal(ctx context.Context, r *abi.Request) error {
 	}
 	err = c.Signal(sig)
 	if gone(err) {
-		return notFound("%s: process already finished", n)
+		return serve.NotFound("%s: process already finished", n)
 	}
 	return err
 }
@@ -45,10 +46,10 @@ func (s *Supervisor) target(ctx context.Context, n name) (c *proc.Child, waits b
 	}
 	c, ok := s.execs[n]
 	if !ok {
-		return nil, false, notFound("%s: process already finished", n)
+		return nil, false, serve.NotFound("%s: process already finished", n)
 	}
 	if c == nil {
-		return nil, false, precondition("%s: it has not been started", n)
+		return nil, false, serve.Precondition("%s: it has not been started", n)
 	}
 	return c, false, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
@@ -28,7 +29,7 @@ func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 	}
 	i.words.Close()
 	if err != nil {
-		var said *failure
+		var said *serve.Failure
 		if !errors.As(err, &said) {
 			_ = i.child.Kill() // an app that has reported an error ends with a status of its own
 		}

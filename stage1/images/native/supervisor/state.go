@@ -1,5 +1,7 @@
 package supervisor
 
+import "github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+
 // state is the state of an app. doc.go has the diagram.
 type state int
 
@@ -52,7 +54,7 @@ func (s state) next(t step) (state, bool) {
 
 // illegal returns the error for a step that is illegal in a state.
 func (s state) illegal(t step, app string) error {
-	return precondition("app %s: cannot %s a %s process", app, t, s)
+	return serve.Precondition("app %s: cannot %s a %s process", app, t, s)
 }
 
 func (s state) alive() bool { return s < ended }

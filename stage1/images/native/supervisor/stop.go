@@ -5,10 +5,11 @@ import (
 	"errors"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 )
 
 // errStopping is the error of calls after stop.
-var errStopping error = precondition("the pod is being stopped")
+var errStopping error = serve.Precondition("the pod is being stopped")
 
 // stopApp serves app/stop: it kills an app and returns when its end is recorded.
 func (s *Supervisor) stopApp(ctx context.Context, r *abi.Request) error {
@@ -29,7 +30,7 @@ func (s *Supervisor) stopApp(ctx context.Context, r *abi.Request) error {
 // nil.
 func (s *Supervisor) remove(ctx context.Context, r *abi.Request) error {
 	a, err := s.app(ctx, r.App)
-	if f := (*failure)(nil); errors.As(err, &f) && f.code == abi.ExitNotFound {
+	if f := (*serve.Failure)(nil); errors.As(err, &f) && f.Code == abi.ExitNotFound {
 		return nil
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -96,6 +97,35 @@ func TestClientsAttachToARunningApp(t *testing.T) {
 			t.Errorf("attached to an app that has ended: %v", err)
 		}
 	})
+}
+
+// The end of an app is not missed if it comes before the client waits for it, nor if the pod's server
+// ends with the app.
+func TestAnAppEndsWhileAClientAttaches(t *testing.T) {
+	b := newBox(t, "native")
+	for _, ends := range []bool{false, true} {
+		made, err := b.Create(t.Context(), local.PodConfig{Stage1: b.stage1, EndsWithApps: ends, Apps: []local.AppConfig{
+			config("web", "trap 'echo end; exit 6' TERM; echo ready; while :; do sleep 0.05; done"),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pod{b, made}
+		p.start("web")
+		p.awaitLog("web", "ready\n")
+		to, err := p.Attach(t.Context(), "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Close()
+		if err := p.Stop(t.Context(), "web", 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		p.await("web", local.Exited)
+		if code, err := to.Run(t.Context(), local.AttachConfig{Stdout: io.Discard}); code != 6 || err != nil {
+			t.Errorf("the pod ends with its apps: %v: %d, %v", ends, code, err)
+		}
+	}
 }
 
 // An app without --stdin has an empty input.

@@ -73,8 +73,8 @@ type follower struct {
 	key  string   // of the app that is followed
 	file *os.File // that is read now; nil if there is none yet
 	lost bool
-	// exit is the app's exit code, once its end was announced. It is nil if the app was removed.
-	exit *uint32
+	// exit is the app's exit code, once it has ended. It is nil if the app was removed.
+	exit *int64
 	// ending is why nothing is added to the log any more. It is nil if the app has ended.
 	ending error
 
@@ -124,41 +124,54 @@ func (f *follower) close() {
 // app. An app that was removed has ended.
 func (f *follower) end(ctx context.Context) (ended chan error, stop func()) {
 	ended = make(chan error, 1)
-	a := f.app
-	st, err := a.pod.Status(ctx, a.name)
+	// Connect first: the state of an app whose server has ended does not change any more.
+	server, noServer := f.app.pod.server(ctx)
+	switch state, err := f.look(ctx); {
+	case err != nil || state.final():
+		ended <- err
+	case noServer != nil:
+		ended <- fmt.Errorf("app %s is %s, and nothing is written to its log: %w", f.app.name, state, noServer)
+	default:
+		go func() { // stop ends it
+			ended <- f.wait(context.WithoutCancel(ctx), server)
+		}()
+	}
+	if noServer != nil {
+		return ended, func() {}
+	}
+	return ended, server.close
+}
+
+// wait asks the server for the end of the app. The server of a pod that ends with its apps may have
+// gone before it has answered.
+func (f *follower) wait(ctx context.Context, server *server) error {
+	r, err := server.Wait(ctx, &task.WaitRequest{ID: f.app.name})
+	switch err = native(err); {
+	case err == nil:
+		code := int64(r.ExitStatus)
+		f.exit = &code
+	case gone(err):
+		if state, lookErr := f.look(ctx); lookErr != nil || state.final() || errdefs.IsNotFound(err) {
+			return lookErr
+		}
+	}
+	return err
+}
+
+// look returns the app's state, and keeps its exit code if it has ended. An app that was removed is
+// Deleting.
+func (f *follower) look(ctx context.Context) (State, error) {
+	st, err := f.app.pod.Status(ctx, f.app.name)
 	if err == nil {
 		var r appRecord
-		if r, err = a.read(); err == nil {
-			f.key = r.Key
+		if r, err = f.app.read(); err == nil {
+			f.key, f.exit = r.Key, st.ExitCode
 		}
 	}
-	switch {
-	case errdefs.IsNotFound(err):
-		ended <- nil
-		return ended, func() {}
-	case err != nil:
-		ended <- err
-		return ended, func() {}
-	case st.State == Exited, st.State == Deleting, st.State == Unknown:
-		ended <- nil
-		return ended, func() {}
+	if errdefs.IsNotFound(err) {
+		return Deleting, nil
 	}
-	server, err := a.pod.server(ctx)
-	if err != nil {
-		ended <- fmt.Errorf("app %s is %s, and nothing is written to its log: %w", a.name, st.State, err)
-		return ended, func() {}
-	}
-	go func() { // stop ends it
-		r, err := server.Wait(context.WithoutCancel(ctx), &task.WaitRequest{ID: a.name})
-		switch err = native(err); {
-		case errdefs.IsNotFound(err):
-			err = nil
-		case err == nil:
-			f.exit = &r.ExitStatus
-		}
-		ended <- err
-	}()
-	return ended, server.close
+	return st.State, err
 }
 
 // skip passes over what the log has now.

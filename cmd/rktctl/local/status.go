@@ -39,6 +39,9 @@ const (
 	Deleting State = "deleting"
 )
 
+// final reports whether nothing is written any more by an app in this state.
+func (s State) final() bool { return s == Exited || s == Deleting || s == Unknown }
+
 // AppStatus is the status of an app. Times are zero until they are known.
 type AppStatus struct {
 	Pod        string    `json:"pod"`

@@ -10,14 +10,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
 )
 
-// inside is the first process of an enclosure: it runs the suite of one column, a registry and
-// a collector of calls.
+// inside runs the suite of one column, with a registry and a collector of calls.
 func inside(o options) (code int, err error) {
 	columns, err := columnsNamed(o.columns)
 	if err != nil {
-		return 0, err
-	}
-	if err := enclosure.Enter(); err != nil {
 		return 0, err
 	}
 	images, err := newRegistry(ncProgram)

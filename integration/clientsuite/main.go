@@ -10,14 +10,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
@@ -48,20 +45,17 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long a column may take")
 	flag.Parse()
 
-	code, err := 0, error(nil)
-	switch {
-	case !enclosure.Inside():
-		err = outside(o)
-	case o.ask:
-		err = insideAsking(o)
-	default:
-		code, err = inside(o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "clientsuite:", err)
-		code = 1
-	}
-	os.Exit(code)
+	enclosure.Suite{
+		Name:    "clientsuite",
+		Keep:    o.keep,
+		Outside: func(ctx context.Context, dir string) error { return outside(ctx, o, dir) },
+		Inside: func() (int, error) {
+			if o.ask {
+				return 0, insideAsking(o)
+			}
+			return inside(o)
+		},
+	}.Main()
 }
 
 // inside returns the arguments with which this program runs one column.
@@ -69,27 +63,11 @@ func (o options) inside(c column) []string {
 	return []string{"-columns=" + c.name, "-run=" + o.run, "-timeout=" + o.timeout.String()}
 }
 
-func outside(o options) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if os.Getuid() != 0 {
-		return errors.New("containers, mounts and namespaces need root")
-	}
+func outside(ctx context.Context, o options, dir string) error {
 	columns, err := columnsNamed(o.columns)
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "rkt-client-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err == nil && !o.keep {
-			os.RemoveAll(dir)
-			return
-		}
-		fmt.Printf("the logs are in %s\n", dir)
-	}()
 	bin, err := filepath.Abs(o.bin)
 	if err != nil {
 		return err

@@ -57,13 +57,10 @@ func (c column) ask(ctx context.Context, p programs, dir string) (rpcs.Answers, 
 	return answers, json.Unmarshal(b, &answers)
 }
 
-// insideAsking is the first process of the enclosure of ask.
+// insideAsking puts every RPC to one shim in every state, for ask.
 func insideAsking(o options) (err error) {
 	columns, err := columnsNamed(o.columns)
 	if err != nil {
-		return err
-	}
-	if err := enclosure.Enter(); err != nil {
 		return err
 	}
 	for _, v := range columns[0].environment() {

@@ -7,43 +7,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
-	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
 )
 
-// enter is the first process of an enclosure: it executes this program again, and reaps
-// processes that shims leave to it.
-func enter() (code int, err error) {
-	if err := enclosure.Enter(); err != nil {
-		return 0, err
-	}
-	for name, value := range map[string]string{
-		suiteVariable: "1",
-		"TMPDIR":      "/tmp", // another directory may be covered
-		// CNI's plugins execute programs of the last two directories.
-		"PATH": strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin"}, ":"),
-	} {
-		if err := os.Setenv(name, value); err != nil {
-			return 0, err
-		}
-	}
-	return enclosure.Exec(enclosure.Program{
-		Path:   "/proc/self/exe",
-		Args:   slices.Concat([]string{"crisuites"}, os.Args[1:]),
-		Env:    os.Environ(),
-		Dir:    "/",
-		Stdout: os.Stdout,
-		Stderr: os.Stderr,
-	})
-}
-
-// runSuite runs a node of one handler, a registry and the suite.
-func runSuite(o options) (code int, err error) {
+// inside runs a node of one handler, a registry and the suite.
+func inside(o options) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
 	defer cancel()
 	handlers, err := columnsNamed(o.columns)

@@ -15,11 +15,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/document"
@@ -38,10 +36,6 @@ type options struct {
 	timeout  time.Duration
 }
 
-// suiteVariable marks the process that runs node and suite in an enclosure. The enclosure's
-// first process only reaps.
-const suiteVariable = "RKT_CRISUITE"
-
 func main() {
 	var o options
 	flag.StringVar(&o.suite, "suite", "critest", "critest or containerd")
@@ -53,29 +47,16 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long a column may take")
 	flag.Parse()
 
-	var code int
-	var err error
-	switch {
-	case os.Getenv(suiteVariable) != "":
-		code, err = runSuite(o)
-	case enclosure.Inside():
-		code, err = enter()
-	default:
-		err = outside(o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "crisuites:", err)
-		code = 1
-	}
-	os.Exit(code)
+	enclosure.Suite{
+		Name:        "crisuites",
+		Keep:        o.keep,
+		Outside:     func(ctx context.Context, dir string) error { return outside(ctx, o, dir) },
+		Environment: enclosure.AddPrograms,
+		Inside:      func() (int, error) { return inside(o) },
+	}.Main()
 }
 
-func outside(o options) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if os.Getuid() != 0 {
-		return errors.New("pods need root")
-	}
+func outside(ctx context.Context, o options, dir string) error {
 	columns, err := columnsNamed(o.columns)
 	if err != nil {
 		return err
@@ -84,17 +65,6 @@ func outside(o options) (err error) {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "rkt-crisuite-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err == nil && !o.keep {
-			os.RemoveAll(dir)
-			return
-		}
-		fmt.Printf("the logs are in %s\n", dir)
-	}()
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if !Inside() {
 		os.Exit(m.Run())
 	}
-	if err := Enter(); err != nil {
+	if err := enter(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(100)
 	}

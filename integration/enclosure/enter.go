@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enter finishes the namespaces of this process. Call it once, early, on the goroutine that
+// enter finishes the namespaces of this process. Call it once, early, on the goroutine that
 // will call Exec, because both must run on one thread.
-func Enter() error {
+func enter() error {
 	runtime.LockOSThread()
 	dir, cgroup := os.Getenv(dirVariable), os.Getenv(cgroupVariable)
 	for _, v := range []string{dirVariable, cgroupVariable} {

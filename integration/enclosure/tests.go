@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 )
 
@@ -90,7 +88,7 @@ func (t Tests) enclose(ctx context.Context) (code int, err error) {
 
 // enter runs in the first process of the enclosure.
 func (t Tests) enter() (code int, err error) {
-	if err := Enter(); err != nil {
+	if err := enter(); err != nil {
 		return 1, err
 	}
 	wd, err := os.Getwd()
@@ -100,22 +98,8 @@ func (t Tests) enter() (code int, err error) {
 	if err != nil {
 		wd = "/" // the directory of the tests is covered
 	}
-	for name, value := range map[string]string{
-		testsVariable: "1",
-		"TMPDIR":      "/tmp", // another directory may be covered
-		// CNI's plugins execute programs of the last two directories.
-		"PATH": strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin"}, ":"),
-	} {
-		if err := os.Setenv(name, value); err != nil {
-			return 1, err
-		}
+	if err := AddPrograms(); err != nil {
+		return 1, err
 	}
-	return Exec(Program{
-		Path:   "/proc/self/exe",
-		Args:   slices.Concat([]string{t.Name + ".test"}, os.Args[1:]),
-		Env:    os.Environ(),
-		Dir:    wd,
-		Stdout: os.Stdout,
-		Stderr: os.Stderr,
-	})
+	return again(t.Name+".test", testsVariable, wd)
 }

@@ -10,46 +10,29 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
-	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
 // programTimeout is the time limit for one program. A program waits for up to ten seconds,
 // several times.
 const programTimeout = 3 * time.Minute
 
-// enter is the first process of an enclosure: it executes this program again, and reaps
-// processes that runtimes leave to it.
-func enter() (code int, err error) {
-	if err := enclosure.Enter(); err != nil {
-		return 0, err
-	}
-	// runtimetest expects that mountinfo names the root of a bind mount of /etc "etc". The
-	// enclosure's /etc is a mount of its own, for which that is not the case.
+// uncoverEtc removes the enclosure's mount at /etc: runtimetest expects that mountinfo names the root
+// of a bind mount of /etc "etc", which is not so if /etc is a mount of its own.
+func uncoverEtc() error {
 	if err := unix.Unmount("/etc", unix.MNT_DETACH); err != nil {
-		return 0, fmt.Errorf("uncover /etc: %w", err)
+		return fmt.Errorf("uncover /etc: %w", err)
 	}
-	if err := errors.Join(os.Setenv(suiteVariable, "1"), os.Setenv("TMPDIR", "/tmp")); err != nil {
-		return 0, err
-	}
-	return enclosure.Exec(enclosure.Program{
-		Path:   "/proc/self/exe",
-		Args:   slices.Concat([]string{"ocisuite"}, os.Args[1:]),
-		Env:    os.Environ(),
-		Dir:    "/",
-		Stdout: os.Stdout,
-		Stderr: os.Stderr,
-	})
+	return nil
 }
 
-// runSuite runs the programs with one column and writes their results to a file.
-func runSuite(o options) (err error) {
+// inside runs the programs with one column and writes their results to a file.
+func inside(o options) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
 	defer cancel()
 	columns, err := columnsNamed(o.columns)

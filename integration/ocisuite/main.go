@@ -13,14 +13,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
@@ -36,10 +33,6 @@ type options struct {
 	timeout  time.Duration
 }
 
-// suiteVariable marks the process that runs the programs in an enclosure. The enclosure's first
-// process only reaps.
-const suiteVariable = "RKT_OCISUITE"
-
 func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "directory that make build fills")
@@ -50,44 +43,20 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long a column may take")
 	flag.Parse()
 
-	var code int
-	var err error
-	switch {
-	case os.Getenv(suiteVariable) != "":
-		err = runSuite(o)
-	case enclosure.Inside():
-		code, err = enter()
-	default:
-		err = outside(o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "ocisuite:", err)
-		code = 1
-	}
-	os.Exit(code)
+	enclosure.Suite{
+		Name:        "ocisuite",
+		Keep:        o.keep,
+		Outside:     func(ctx context.Context, dir string) error { return outside(ctx, o, dir) },
+		Environment: uncoverEtc,
+		Inside:      func() (int, error) { return 0, inside(o) },
+	}.Main()
 }
 
-func outside(o options) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if os.Getuid() != 0 {
-		return errors.New("containers, mounts and namespaces need root")
-	}
+func outside(ctx context.Context, o options, dir string) error {
 	columns, err := columnsNamed(o.columns)
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "rkt-oci-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err == nil && !o.keep {
-			os.RemoveAll(dir)
-			return
-		}
-		fmt.Printf("the logs are in %s\n", dir)
-	}()
 	p, err := buildPrograms(ctx, o.bin, dir)
 	if err != nil {
 		return err

@@ -217,6 +217,10 @@ func openPort(found devices, name string) (*os.File, error) {
 			if err != nil {
 				return nil, fmt.Errorf("open the channel: %w", err)
 			}
+			if err := channel.AwaitHost(fd); err != nil {
+				unix.Close(fd)
+				return nil, err
+			}
 			return os.NewFile(uintptr(fd), "the channel"), nil
 		}
 		if err := found.next(); err != nil {

@@ -62,6 +62,11 @@ func newCommandLine(c *Config) (*commandLine, error) {
 // kernelArguments returns the command line of the kernel.
 func kernelArguments(c *Config) string {
 	line := "console=ttyS0 quiet panic=-1 reboot=t"
+	if c.Accel == TCG {
+		// The kernel panics if its timer does not tick a few times within 50 ms of the processor's. On a
+		// busy host QEMU's thread of timers gets no turn in that time. With KVM the kernel does not look.
+		line += " no_timer_check"
+	}
 	if c.MaxMemory > c.Memory {
 		// The guest keeps most of what it gets free of what it could not move when it is to give it up.
 		line += " memhp_default_state=online memory_hotplug.online_policy=auto-movable"

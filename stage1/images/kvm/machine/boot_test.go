@@ -178,6 +178,10 @@ func TestAMachineBootsAndPowersOff(t *testing.T) {
 	if got := g.ask("cpus"); got != "1" {
 		t.Errorf("the guest has %s processors", got)
 	}
+	// The kernel gives its first process the arguments that it does not know.
+	if kernel, process := g.ask("read", "/proc/cmdline"), g.ask("read", "/proc/1/cmdline"); !strings.Contains(kernel, " no_timer_check") || strings.Contains(process, "no_timer_check") {
+		t.Errorf("an emulated guest looks at once whether its timer ticks: arguments of the kernel %q, of its first process %q", kernel, process)
+	}
 	g.ask("print", "to-the-console")
 	wait.Until(t, "the console has the guest's text", func() bool { return strings.Contains(g.console.String(), "to-the-console") })
 	if _, err := io.WriteString(g.to, "poweroff\n"); err != nil {

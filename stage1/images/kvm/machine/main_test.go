@@ -50,3 +50,8 @@ func bootAndWait() {
 	fmt.Println(err)
 	os.Exit(1)
 }
+
+// Execute executes a command of QEMU's monitor.
+func Execute(ctx context.Context, m Machine, name string, arguments, result any, files ...*os.File) error {
+	return m.(*machine).qmp.executeWith(ctx, name, arguments, result, files...)
+}

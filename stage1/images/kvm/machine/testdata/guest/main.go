@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
 func main() {
@@ -21,7 +23,7 @@ func main() {
 		must(unix.Mount(words[0], words[1], words[0], 0, ""))
 	}
 	must(load("order", ""))
-	port, err := channel()
+	port, err := open("org.rkt.agent")
 	must(err)
 	fmt.Fprintln(port, strconv.Quote("hello"))
 	lines := bufio.NewScanner(port)
@@ -52,6 +54,7 @@ var verbs = map[string]func([]string) (string, error){
 	"write": func(args []string) (string, error) {
 		return "", os.WriteFile(args[0], []byte(args[1]), 0o644)
 	},
+	"heard": heard,
 	"list": func(args []string) (string, error) {
 		entries, err := os.ReadDir(args[0])
 		var names []string
@@ -102,16 +105,32 @@ func load(list, module string) error {
 	return nil
 }
 
-// channel opens the port of the channel.
-func channel() (*os.File, error) {
+// open opens a port.
+func open(port string) (*os.File, error) {
 	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
 		return nil, err
 	}
 	for _, path := range names {
-		if name, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(name)) == "org.rkt.agent" {
-			return os.OpenFile("/dev/"+filepath.Base(filepath.Dir(path)), os.O_RDWR, 0)
+		name, err := os.ReadFile(path)
+		if err != nil || strings.TrimSpace(string(name)) != port {
+			continue
 		}
+		fd, err := unix.Open("/dev/"+filepath.Base(filepath.Dir(path)), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		return os.NewFile(uintptr(fd), port), channel.AwaitHost(fd)
 	}
-	return nil, fmt.Errorf("none of the ports %q is the channel", names)
+	return nil, fmt.Errorf("none of the ports %q is %s", names, port)
+}
+
+// heard returns the first line that comes by a port.
+func heard(args []string) (string, error) {
+	port, err := open(args[0])
+	if err != nil {
+		return "", err
+	}
+	defer port.Close()
+	return bufio.NewReader(port).ReadString('\n')
 }

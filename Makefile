@@ -152,6 +152,7 @@ test-kvm: build kvm ## virtual machines: tests that boot QEMU (KVM_FLAGS)
 	@RKT_TEST_KVM='$(BIN)/kvm' go test -count=1 -timeout 60m -json $(KVM_FLAGS) ./stage1/images/kvm/... | $(REPORT)
 	@RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -parallel 1 -timeout 60m -json -run "$$(sed -n '/^func ofMachines/,/^}/s/.*"\(Test.*\)",/^\1$$/p' integration/kvm_test.go | paste -sd '|')" . | $(REPORT)
+	@RKT_TEST_RUNTIMES=kvm RKT_TEST_BIN=$(BIN) go -C integration test -count=1 -timeout 30m -json -run PodsOfMachines ./cri | $(REPORT)
 
 compat: deps build ## the kit's results for the bundled stage1s, and the suite of rkt's images, into docs/
 	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md $(addprefix $(BIN)/stage1/,native oci nspawn fly) guide

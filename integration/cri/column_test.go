@@ -43,6 +43,9 @@ func TestFeatures(t *testing.T) {
 	if why := missing(); why != "" {
 		t.Skip(why)
 	}
+	if machines() {
+		t.Skip("the handlers of machines have tests of their own")
+	}
 	for _, c := range suiteColumns {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := exec.LookPath("systemd-nspawn"); err != nil && c.isNspawn() {
@@ -144,6 +147,8 @@ func (c *column) isRunc() bool { return c.handler.Name == "runc" }
 func (c *column) usesRunc() bool {
 	return c.isRunc() || c.handler.Runtime == ociRuntime || c.handler.Runtime == currentRuntime
 }
+
+func (c *column) isMachine() bool { return c.handler.Runtime == machineRuntime }
 
 func (c *column) isNspawn() bool { return c.handler.Runtime == nspawnRuntime }
 

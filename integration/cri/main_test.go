@@ -20,7 +20,9 @@ const (
 	currentRunc = "/opt/runc-current"
 	resultsFile = "/opt/results.json"
 	volumesDir  = "/opt/volumes"
-	rktsDir     = "/opt/rkts" // rkt's own stage1 images, if they can be built
+
+	machinesConfig = "/opt/machines.toml" // of a shim whose stage1 kvm emulates
+	rktsDir        = "/opt/rkts"          // rkt's own stage1 images, if they can be built
 )
 
 func TestMain(m *testing.M) {

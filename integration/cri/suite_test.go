@@ -41,6 +41,8 @@ func columns() (all []*column) {
 				c.only = currentSelection()
 			case c.isNspawn() && !everyStage1():
 				c.only = nspawnSelection()
+			case c.isMachine():
+				c.env, c.only = []string{"RKT_CONFIG=" + machinesConfig}, []string{} // TestPodsOfMachines
 			}
 			all = append(all, c)
 		}
@@ -55,6 +57,7 @@ const (
 	ociRuntime     = "io.containerd.rkt-oci.v1"
 	currentRuntime = "io.containerd.rkt-oci-current.v1" // oci with a current runc
 	nspawnRuntime  = "io.containerd.rkt-nspawn.v1"
+	machineRuntime = "io.containerd.rkt-kvm.v1"
 )
 
 // everyStage1 reports whether all stage1 images are tested with all features, and runc's handler
@@ -65,6 +68,8 @@ func everyStage1() bool { return os.Getenv("RKT_TEST_EVERY_STAGE1") != "" }
 // and with every stage1 for oci. There is also one without a pause container for oci with a
 // current runc. With every stage1, and in the guest, runc's handler is the reference: it shows
 // that a test is right, and nothing of ours.
+//
+// With RKT_TEST_RUNTIMES=kvm there are only those of kvm.
 func handlers() (all []node.Handler) {
 	if everyStage1() || enclosure.InGuest() {
 		all = append(all, node.Handler{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"})
@@ -73,6 +78,10 @@ func handlers() (all []node.Handler) {
 		all = append(all,
 			node.Handler{Name: name, Runtime: runtime, Sandboxer: "podsandbox"},
 			node.Handler{Name: name + "-shim", Runtime: runtime, Sandboxer: "shim"})
+	}
+	if machines() {
+		ours("kvm", machineRuntime)
+		return all
 	}
 	ours("rkt", nativeRuntime)
 	if everyStage1() {
@@ -151,6 +160,11 @@ func runTests(m *testing.M) (code int, err error) {
 	klog.SetLogger(logr.Discard())
 	if err := mountVolumes(); err != nil {
 		return 1, err
+	}
+	if machines() {
+		if err := configureMachines(); err != nil {
+			return 1, err
+		}
 	}
 	code = m.Run()
 	var all results

@@ -85,11 +85,7 @@ func servePod(ready, errorFile *os.File) (err error) {
 	if err != nil {
 		return err
 	}
-	start, err := proc.StartTime(os.Getpid())
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(ready, "{\"pid\":%d,\"starttime\":%d}\n", os.Getpid(), start)
+	fmt.Fprintf(ready, "{\"pid\":%d,\"starttime\":%d}\n", p.leader.PID, p.leader.StartTime)
 	ready.Close()
 	var serving sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,9 +127,6 @@ func readRequest() (*abi.Request, error) {
 	if r.Version != abi.Version {
 		return nil, serve.Unsupported("the request of run: version %d, want %d", r.Version, abi.Version)
 	}
-	if r.Sandbox != nil {
-		return nil, serve.Unsupported("sandbox: the stage1 kvm has no pods of the Sandbox service")
-	}
 	return r, nil
 }
 
@@ -147,6 +140,7 @@ type pod struct {
 	session    *channel.Session
 	network    *supervisor.Network
 	supervisor *supervisor.Supervisor
+	leader     abi.Ready // the process that stands for the pod
 }
 
 // boot boots the machine, and returns when its agent is ready. A signal on sigterm ends it.
@@ -168,6 +162,10 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	}
 	image = filepath.Dir(image)
 	settings, err := readSettings(filepath.Join(image, imageSettings), nodeSettings)
+	if err != nil {
+		return err
+	}
+	sandbox, err := supervisor.NewSandbox(p.request)
 	if err != nil {
 		return err
 	}
@@ -226,11 +224,12 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	}()
 	p.supervisor, err = supervisor.New(ctx, supervisor.Config{
 		Session: p.session, Children: p.children, Notices: proc.Inherited(abi.EnvNotifyFD),
-		Request: p.request, Share: share, Log: p.log, Proxy: "/proc/self/exe", ProxyName: proxyName,
+		Request: p.request, Sandbox: sandbox, Share: share, Log: p.log, Proxy: "/proc/self/exe", ProxyName: proxyName,
 		Network: p.network, NICs: p.machine,
 	})
 	if err == nil {
-		return nil
+		p.leader, err = p.supervisor.Leader(ctx)
+		return err
 	}
 	// The channel of a machine that has ended ends before its process is reaped.
 	select {
@@ -257,6 +256,9 @@ func (p *pod) close() {
 	}
 	if p.session != nil {
 		_ = p.session.Close()
+	}
+	if p.supervisor != nil {
+		p.supervisor.EndAll() // a proxy that is left would be waited for
 	}
 	if p.network != nil {
 		p.network.Close()

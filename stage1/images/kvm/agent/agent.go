@@ -133,6 +133,9 @@ func (a *agent) answer(ctx context.Context, s *channel.Stream, r *bufio.Reader, 
 }
 
 func (a *agent) dispatch(ctx context.Context, c *call) error {
+	if err := setSysctl(c.Sysctl); err != nil {
+		return err
+	}
 	switch {
 	case c.Run != nil:
 		return a.run(ctx, c)

@@ -23,6 +23,11 @@ const socket = "rkt/native.sock"
 
 // run executes the supervisor, in the agent's working directory, and returns when it is ready.
 func (a *agent) run(ctx context.Context, c *call) error {
+	if c.Run.Sandbox != nil {
+		if err := describeHolder(c.Run); err != nil {
+			return err
+		}
+	}
 	text, err := json.Marshal(c.Run)
 	if err != nil {
 		return err
@@ -77,6 +82,11 @@ func (a *agent) run(ctx context.Context, c *call) error {
 		return fmt.Errorf("the supervisor in the guest: %s", strings.TrimSpace(string(said)))
 	}
 	go a.listen(mine[2])
+	if c.Run.Sandbox != nil {
+		if err := a.watchHolder(ctx, line); err != nil {
+			return err
+		}
+	}
 	c.reply(channel.Ready, line[:len(line)-1])
 	return nil
 }

@@ -22,8 +22,10 @@ type Header struct {
 	// number of the one for its terminal.
 	Streams []uint32 `json:"streams,omitempty"`
 	// Run is the request of `run`, for the supervisor in the guest. It is the first call.
-	Run    *abi.Request `json:"run,omitempty"`
-	Resize *Resize      `json:"resize,omitempty"`
+	Run *abi.Request `json:"run,omitempty"`
+	// Sysctl are sysctls of the machine's network, which the agent sets before a Call or Run.
+	Sysctl map[string]string `json:"sysctl,omitempty"`
+	Resize *Resize           `json:"resize,omitempty"`
 	// Network is the machine's network as package network describes it.
 	Network json.RawMessage `json:"network,omitempty"`
 	// PowerOff ends the apps, writes back what the guest has cached, and ends the machine.

@@ -116,14 +116,18 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	if g.Spec, err = json.Marshal(spec.Spec); err != nil {
 		return err
 	}
-	return s.process(ctx, c, a, g)
+	return s.process(ctx, c, a, channel.Header{Call: g, Sysctl: spec.sysctl})
 }
 
-// insideOf returns the pid in the machine of the app whose proxy has a pid, or 0. The proxy of an app
-// that has not ended is a child that was not reaped, so its pid is no other process's.
+// insideOf returns the pid in the machine of the app, or the holder, whose proxy has a pid, or 0. The
+// proxy of an app that has not ended is a child that was not reaped, so its pid is no other process's.
+// The proxy of the holder ends when stage 0 ends the pod, which then adds no app.
 func (s *Supervisor) insideOf(proxy int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p := s.Sandbox; p != nil && p.proxy != nil && p.proxy.PID() == proxy {
+		return p.holder
+	}
 	for _, a := range s.apps {
 		if p := a.main; p != nil && !p.hasEnded() && p.proxy.PID() == proxy {
 			return p.inside
@@ -161,13 +165,13 @@ func (s *Supervisor) enter(ctx context.Context, a *app, c *serve.Asked) error {
 		return err
 	}
 	defer s.making.Done()
-	return s.process(ctx, c, a, inside(c.Request))
+	return s.process(ctx, c, a, channel.Header{Call: inside(c.Request)})
 }
 
 // process makes the process of an app or exec in the machine, and its proxy. The process is
 // registered before the machine knows of it, because its end may be announced before the
 // call has returned.
-func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, g *abi.Request) (err error) {
+func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, h channel.Header) (err error) {
 	p, err := s.newProcess(ctx, c, a)
 	if err != nil {
 		return err
@@ -190,7 +194,8 @@ func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, g *abi
 		}
 	}()
 	ready := false
-	_, err = s.ask(ctx, channel.Header{Call: g, Streams: p.numbers()}, func(pid int) error {
+	h.Streams = p.numbers()
+	_, err = s.ask(ctx, h, func(pid int) error {
 		p.inside, ready = pid, true
 		return nil
 	})
@@ -318,6 +323,7 @@ func (s *Supervisor) EndAll() {
 		p.closeStreams()
 		_ = p.proxy.Wait()
 	}
+	s.Sandbox.end()
 }
 
 // heed handles a notice of the agent.

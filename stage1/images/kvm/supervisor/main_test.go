@@ -198,7 +198,14 @@ func connect(t *testing.T) (Config, *guest, *os.File) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldOf(t, nil)
+}
+
+// newWorldOf is newWorld for a pod of the Sandbox service.
+func newWorldOf(t *testing.T, sandbox *Sandbox) *world {
+	t.Helper()
 	c, g, notices := connect(t)
+	c.Sandbox = sandbox
 	w := &world{t: t, guest: g, notices: bufio.NewReader(notices), rootfs: t.TempDir()}
 	greeted := make(chan *channel.Stream, 1)
 	go func() {

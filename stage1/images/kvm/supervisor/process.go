@@ -82,7 +82,7 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 		}
 		p.streams = append(p.streams, stream)
 	}
-	if err = p.startProxy(c.Cgroup, tty); err != nil {
+	if p.proxy, p.release, err = s.startProxy(c.Cgroup, tty); err != nil {
 		return nil, fmt.Errorf("start the proxy of app %s: %w", a.name, err)
 	}
 	if tty != nil {
@@ -96,18 +96,23 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 	return p, nil
 }
 
-// startProxy starts the proxy in the app's cgroup, and in the network namespace that the machine takes
-// over: programs that attach networks find the namespace by the proxy's pid.
-func (p *process) startProxy(group *abi.Cgroup, tty *terminal) error {
+// startProxy starts a proxy in a cgroup, and in the network namespace that the machine takes over:
+// programs that attach networks find the namespace by the proxy's pid. The proxy ends when release is
+// closed. After an error there may be a proxy, which the caller drops, but no release.
+func (s *Supervisor) startProxy(group *abi.Cgroup, tty *terminal) (proxy *proc.Child, release *os.File, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer r.Close()
-	p.release = w
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer null.Close()
 	attr := &os.ProcAttr{Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, r}, Sys: &unix.SysProcAttr{Setsid: true}}
@@ -115,9 +120,9 @@ func (p *process) startProxy(group *abi.Cgroup, tty *terminal) error {
 		attr.Files = append(attr.Files, tty.report, tty.slave)
 		attr.Sys.Setctty, attr.Sys.Ctty = true, len(attr.Files)-1
 	}
-	p.proxy, err = p.s.Children.Make(func() (pid int, err error) {
-		err = p.s.Network.within(func() error {
-			child, err := os.StartProcess(p.s.Proxy, []string{p.s.ProxyName}, attr)
+	proxy, err = s.Children.Make(func() (pid int, err error) {
+		err = s.Network.within(func() error {
+			child, err := os.StartProcess(s.Proxy, []string{s.ProxyName}, attr)
 			if err != nil {
 				return err
 			}
@@ -126,15 +131,18 @@ func (p *process) startProxy(group *abi.Cgroup, tty *terminal) error {
 		})
 		return pid, err
 	})
-	if err != nil || group == nil {
-		return err
+	if err != nil {
+		return nil, nil, err
+	}
+	if group == nil {
+		return proxy, w, nil
 	}
 	for _, dir := range group.Dirs {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, p.proxy.PID()), 0); err != nil {
-			return err
+		if err = os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, proxy.PID()), 0); err != nil {
+			return proxy, nil, err
 		}
 	}
-	return nil
+	return proxy, w, nil
 }
 
 // numbers returns the numbers of the streams, for the header of the call.

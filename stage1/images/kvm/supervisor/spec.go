@@ -40,6 +40,7 @@ func translate(r *abi.Request, insideOf func(proxy int) int) (*translated, []Bin
 		spec.Hooks = &specs.Hooks{StartContainer: spec.Hooks.StartContainer}
 	}
 	spec.Linux.CgroupsPath = ""
+	spec.Linux.Sysctl, result.sysctl = ofNetwork(spec.Linux.Sysctl)
 	binds, err := translateMounts(r, &spec)
 	if err != nil {
 		closeBinds(binds)
@@ -51,14 +52,18 @@ func translate(r *abi.Request, insideOf func(proxy int) int) (*translated, []Bin
 // translated is the spec of an app for the machine, and what of the client's is for the host.
 type translated struct {
 	*specs.Spec
-	hooks *specs.Hooks // all of them
-	netns string       // the path of the network namespace that it is to join; "" is a new one
+	hooks  *specs.Hooks      // all of them
+	netns  string            // the path of the network namespace that it is to join; "" is a new one
+	sysctl map[string]string // of the machine's network
 }
+
+// needed are the namespaces that an app must have: another one would be the host's.
+var needed = []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.MountNamespace, specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace}
 
 // translateNamespaces makes the app a part of the machine, and returns the path of its network
 // namespace, which the machine takes over. A namespace that is not listed would be the host's.
 func translateNamespaces(l *specs.Linux, insideOf func(int) int) (network string, err error) {
-	for _, need := range []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.MountNamespace, specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace} {
+	for _, need := range needed {
 		if !slices.ContainsFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == need }) {
 			return network, serve.Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
 		}

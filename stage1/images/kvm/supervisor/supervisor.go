@@ -21,6 +21,7 @@ type Config struct {
 	Children *proc.Children
 	Notices  *os.File // RKT_NOTIFY_FD
 	Request  *abi.Request
+	Sandbox  *Sandbox // nil if the pod is none
 	Share    *Share
 	Network  *Network
 	NICs     NICs
@@ -68,12 +69,19 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 		return nil, errors.Join(fmt.Errorf("wait for the agent: %w", err), context.Cause(ctx))
 	}
 	inside := &abi.Request{Version: abi.Version, Entrypoint: abi.Run, Pod: c.Request.Pod, NoticeWords: true}
-	ready := false
-	if _, err := s.ask(ctx, channel.Header{Run: inside}, func(int) error { ready = true; return nil }); err != nil {
+	h := channel.Header{Run: inside}
+	if c.Sandbox != nil {
+		inside.Sandbox, h.Sysctl = c.Sandbox.inside, c.Sandbox.sysctl
+	}
+	leader := 0
+	if _, err := s.ask(ctx, h, func(pid int) error { leader = pid; return nil }); err != nil {
 		return nil, err
 	}
-	if !ready {
+	if leader == 0 {
 		return nil, fmt.Errorf("%w: the supervisor in the machine is not ready", channel.ErrMessage)
+	}
+	if c.Sandbox != nil {
+		c.Sandbox.holder = leader
 	}
 	go s.listen(r)
 	if err := s.follow(ctx); err != nil {

@@ -25,7 +25,7 @@ func FuzzAPodHasAStage1ThatItMayHave(f *testing.F) {
 		var unknown []string
 		for key := range maps.Keys(ask.Annotations) {
 			rest, ours := strings.CutPrefix(key, annotation.Prefix)
-			if ours && strings.IndexAny(rest, "./") == 0 && !slices.Contains([]string{annotation.Stage1, annotation.Group}, key) {
+			if ours && strings.IndexAny(rest, "./") == 0 && !slices.Contains(annotation.Known(), key) {
 				unknown = append(unknown, key)
 			}
 		}

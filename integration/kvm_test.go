@@ -34,6 +34,8 @@ func ofMachines() []string {
 		"TestAMachineHasTheAddressesOfItsNetworkNamespace",
 		"TestAMachineHasTheAddressesThatItsNamespaceGetsBeforeStart",
 		"TestANetworkThatAMachineCannotHaveIsRefusedByName",
+		"TestTheSizeOfAMachineFollowsTheLimitsOfItsContainers",
+		"TestASizeThatAMachineCannotHaveIsRefusedWithItsReason",
 	}
 }
 
@@ -61,6 +63,7 @@ func kvmConfiguration() (string, error) {
 	settings, err := json.Marshal(map[string]any{
 		"kernel": filepath.Join(kernel, "vmlinux"), "kernelSum": sums["vmlinux"],
 		"modules": filepath.Join(kernel, "modules"), "modulesSum": sums["modules"], "accel": "tcg",
+		"maxCPUs": 3,
 	})
 	if err != nil {
 		return "", err

@@ -19,10 +19,13 @@ const (
 	Stage1 = Prefix + "/stage1"
 	// Group puts a container into the pod of that name.
 	Group = Prefix + ".group"
+	// KVMCPUs and KVMMemory are read by the stage1 kvm. Other stage1s ignore them.
+	KVMCPUs   = Prefix + "/kvm.cpus"
+	KVMMemory = Prefix + "/kvm.memory"
 )
 
 // Known returns the keys that a client may set.
-func Known() []string { return []string{Stage1, Group} }
+func Known() []string { return []string{Stage1, Group, KVMCPUs, KVMMemory} }
 
 // Check refuses unknown keys that begin with our prefix, because a misspelt key would
 // otherwise have no effect. The error is for the author of the annotations.
@@ -34,7 +37,7 @@ func Check(annotations map[string]string) error {
 			continue
 		}
 		return fmt.Errorf("unknown annotation %q: did you mean %q? this runtime knows %s and refuses others below %s: correct the key or remove it",
-			key, spelling.Nearest(key, known), strings.Join(known, " and "), Prefix)
+			key, spelling.Nearest(key, known), strings.Join(known, ", "), Prefix)
 	}
 	return nil
 }

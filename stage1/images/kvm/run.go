@@ -169,6 +169,14 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
+	host, err := hostSize()
+	if err != nil {
+		return err
+	}
+	sizes, err := settings.sizes(host, p.request.Annotations, p.request.Resources)
+	if err != nil {
+		return err
+	}
 	if p.network, err = supervisor.NewNetwork(p.request.Netns); err != nil {
 		return err
 	}
@@ -199,7 +207,8 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		Kernel: settings.Kernel, Modules: settings.Modules, Init: filepath.Join(image, "agent"),
 		KernelSum: settings.KernelSum, ModulesSum: settings.ModulesSum,
 		Cmdline: "oops=panic", // a kernel with a fault leaves processes that neither run nor end
-		CPUs:    settings.CPUs, Memory: settings.Memory,
+		CPUs:    sizes.Boot.CPUs, Memory: sizes.Boot.Memory,
+		MaxCPUs: sizes.Max.CPUs, MaxMemory: sizes.Max.Memory,
 		Shares:  []machine.Share{{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Shared)}},
 		Channel: os.NewFile(uintptr(pair[1]), "the channel"), Console: p.console.input,
 		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup(),
@@ -225,7 +234,7 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	p.supervisor, err = supervisor.New(ctx, supervisor.Config{
 		Session: p.session, Children: p.children, Notices: proc.Inherited(abi.EnvNotifyFD),
 		Request: p.request, Sandbox: sandbox, Share: share, Log: p.log, Proxy: "/proc/self/exe", ProxyName: proxyName,
-		Network: p.network, NICs: p.machine,
+		Network: p.network, NICs: p.machine, Resizer: p.machine, Sizes: sizes,
 	})
 	if err == nil {
 		p.leader, err = p.supervisor.Leader(ctx)

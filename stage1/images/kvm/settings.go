@@ -19,8 +19,12 @@ type settings struct {
 	KernelSum  string `json:"kernelSum"`
 	ModulesSum string `json:"modulesSum"`
 	Accel      string `json:"accel"` // kvm, tcg or auto
-	CPUs       int    `json:"cpus"`
-	Memory     int64  `json:"memory"` // bytes
+	// CPUs and Memory, in bytes, are what a machine has for itself and the apps without limits.
+	CPUs   int   `json:"cpus"`
+	Memory int64 `json:"memory"`
+	// MaxCPUs and MaxMemory are the most that a machine gets; 0 is what the host has.
+	MaxCPUs   int   `json:"maxCPUs"`
+	MaxMemory int64 `json:"maxMemory"`
 }
 
 // nodeSettings is the operator's file. A file of the image, imageSettings, is used in its place.

@@ -23,6 +23,7 @@ type agent struct {
 	notices  chan []byte // lines for the host
 	streams  *streams
 	network  *guestNetwork
+	sizing   chan struct{} // has room for one
 	end      chan struct{} // closed when the host has asked for the end
 	once     sync.Once
 
@@ -37,6 +38,7 @@ func newAgent(s *channel.Session) *agent {
 		notices:  make(chan []byte, 64),
 		streams:  &streams{arrived: map[uint32]chan data{}},
 		network:  &guestNetwork{turn: make(chan struct{}, 1)},
+		sizing:   make(chan struct{}, 1),
 		end:      make(chan struct{}),
 		apps:     map[string]*app{},
 	}
@@ -141,6 +143,8 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 		return a.run(ctx, c)
 	case c.Resize != nil:
 		return a.resize(c.Resize)
+	case c.Size != nil:
+		return a.changeSize(ctx, c.Size)
 	case c.Network != nil:
 		return a.changeNetwork(ctx, c.Network)
 	case c.PowerOff:

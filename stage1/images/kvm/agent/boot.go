@@ -49,6 +49,7 @@ func boot() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer found.Close()
 	if err := loadModules(); err != nil {
 		return nil, err
 	}
@@ -175,32 +176,26 @@ func loopbackUp() error {
 func forgetFiles() { _ = os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0) }
 
 // devices hears of the devices that the kernel finds.
-type devices struct{ fd int }
+type devices struct{ *os.File }
 
-// newDevices begins to listen, before the modules are loaded.
+// newDevices begins to listen. Devices that are found later are events.
 func newDevices() (devices, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_KOBJECT_UEVENT)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1})
 	}
 	if err != nil {
 		return devices{}, fmt.Errorf("listen for devices: %w", err)
 	}
-	return devices{fd}, nil
+	return devices{os.NewFile(uintptr(fd), "devices")}, nil
 }
 
-// next waits for the next event. One that was lost is an event, too.
+// next waits for the next event. One that was lost is an event, too. Close ends the wait.
 func (d devices) next() error {
-	for {
-		_, err := unix.Read(d.fd, make([]byte, 4096))
-		switch err {
-		case nil, unix.ENOBUFS:
-			return nil
-		case unix.EINTR:
-		default:
-			return fmt.Errorf("wait for a device: %w", err)
-		}
+	if _, err := d.Read(make([]byte, 4096)); err != nil && !errors.Is(err, unix.ENOBUFS) {
+		return fmt.Errorf("wait for a device: %w", err)
 	}
+	return nil
 }
 
 // openPort opens the virtio-serial port of a name. The host tells the guest of its ports after

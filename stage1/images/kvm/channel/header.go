@@ -12,8 +12,8 @@ import (
 // refuse every other one.
 const ProtocolVersion = "1"
 
-// Header is the document of a call. Exactly one of Call, Run, Resize, Network and
-// PowerOff is set.
+// Header is the document of a call. Exactly one of Call, Run, Resize, Size, Network
+// and PowerOff is set.
 type Header struct {
 	// Call is a request as in docs/stage1-abi.md, with the guest's paths. Its cgroup and its
 	// consoleSocket are absent: the agent makes them.
@@ -26,6 +26,7 @@ type Header struct {
 	// Sysctl are sysctls of the machine's network, which the agent sets before a Call or Run.
 	Sysctl map[string]string `json:"sysctl,omitempty"`
 	Resize *Resize           `json:"resize,omitempty"`
+	Size   *Size             `json:"size,omitempty"`
 	// Network is the machine's network as package network describes it.
 	Network json.RawMessage `json:"network,omitempty"`
 	// PowerOff ends the apps, writes back what the guest has cached, and ends the machine.
@@ -38,6 +39,11 @@ type Resize struct {
 	Exec   string `json:"exec,omitempty"`
 	Width  uint16 `json:"width"`
 	Height uint16 `json:"height"`
+}
+
+// Size is the size that a machine has now. It gets memory without a message.
+type Size struct {
+	CPUs int `json:"cpus"` // that are to be online; the others are to be offline
 }
 
 // MaxPID is above every pid of a Linux guest.

@@ -70,6 +70,8 @@ func kernelArguments(c *Config) string {
 	if c.MaxMemory > c.Memory {
 		// The guest keeps most of what it gets free of what it could not move when it is to give it up.
 		line += " memhp_default_state=online memory_hotplug.online_policy=auto-movable"
+		// Otherwise the kernel keeps 64 MiB for devices that cannot reach memory above 4 GiB.
+		line += " swiotlb=noforce"
 	}
 	if c.Cmdline != "" {
 		line += " " + c.Cmdline

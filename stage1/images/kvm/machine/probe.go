@@ -176,6 +176,7 @@ func (p Probe) boot(ctx context.Context, accel Accel) (m Machine, end func(), er
 	}
 	c.Channel = os.NewFile(uintptr(pair[1]), "channel")
 	c.Init, c.Accel, c.CPUs, c.Memory, c.Shares = filepath.Join(c.Dir, "init"), accel, 1, 128*mebibyte, nil
+	c.MaxCPUs, c.MaxMemory = 0, 0
 	if c.Console, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		err = os.WriteFile(c.Init, poweroff(), 0o755)
 	}

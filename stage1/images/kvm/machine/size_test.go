@@ -17,6 +17,9 @@ func TestProcessorsAndMemoryAreAddedAndTakenBack(t *testing.T) {
 		t.Fatal(got)
 	}
 	before := memory(t, g)
+	if before < 200<<10 {
+		t.Errorf("of 256 MiB the guest has %d kB, as if it kept memory for old devices", before)
+	}
 	if err := g.Resize(t.Context(), 3, most); err != nil {
 		t.Fatal(err)
 	}

@@ -27,10 +27,15 @@ type app struct {
 	files *Files // its part of the share
 	hooks *hooks
 
+	// limits are those of its cgroup. Stage 0 makes one call at a time that changes them.
+	limits limits
+
 	// Guarded by Supervisor.mu.
 	main  *process
 	execs map[string]*process // by id; of those that have not ended
 	ooms  int
+	// demand is the app's part of the machine's size.
+	demand demand
 }
 
 // errStopping is the error of calls after stop.
@@ -97,6 +102,7 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	defer func() {
 		if err != nil {
 			s.forget(a)
+			s.shrink(ctx)
 		}
 	}()
 	spec, binds, err := translate(c.Request, s.insideOf)
@@ -111,6 +117,11 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 		return fmt.Errorf("share the files of app %s: %w", a.name, err)
 	}
 	a.hooks = hooksOf(c.Request, spec)
+	a.limits = a.limits.with(spec.Linux.Resources)
+	s.setDemand(a, a.limits.demand())
+	if err := s.fit(ctx); err != nil {
+		return err
+	}
 	g := inside(c.Request)
 	g.Rootfs = a.files.Root()
 	if g.Spec, err = json.Marshal(spec.Spec); err != nil {
@@ -243,7 +254,7 @@ func (s *Supervisor) start(ctx context.Context, a *app, r *abi.Request) error {
 	if err := s.follow(ctx); err != nil { // a client or a hook may have attached networks since app/add
 		return err
 	}
-	if _, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil); err != nil {
+	if err := s.pass(ctx, r); err != nil {
 		return err
 	}
 	err := s.runHooks(ctx, a.main, specs.StateRunning, hookKind{"poststart", a.hooks.Poststart})
@@ -256,7 +267,7 @@ func (s *Supervisor) start(ctx context.Context, a *app, r *abi.Request) error {
 
 // stopApp serves app/stop: it returns when the end of the app is recorded.
 func (s *Supervisor) stopApp(ctx context.Context, a *app, r *abi.Request) error {
-	if _, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil); err != nil {
+	if err := s.pass(ctx, r); err != nil {
 		a.main.end(abi.Status{Code: proc.KilledCode, Signal: 9, Time: time.Now()})
 		return err
 	}
@@ -273,12 +284,13 @@ func (s *Supervisor) remove(ctx context.Context, a *app, r *abi.Request) error {
 	if !a.main.hasEnded() {
 		return serve.Precondition("app %s: it is running", a.name)
 	}
-	_, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil)
+	err := s.pass(ctx, r)
 	if f := (*serve.Failure)(nil); errors.As(err, &f) && f.Code == abi.ExitFailedPrecondition {
 		return err // its proxy was killed, and the machine is still ending it
 	}
 	a.main.closeStreams()
 	s.forget(a)
+	s.shrink(ctx)
 	return err
 }
 

@@ -77,6 +77,9 @@ func (g *guest) converse(s *channel.Stream) {
 		if h.Network != nil {
 			e = abi.Network
 		}
+		if h.Size != nil {
+			e = sizeCall
+		}
 		g.mu.Lock()
 		g.asked = append(g.asked, e)
 		answer := g.answers[e]
@@ -87,6 +90,9 @@ func (g *guest) converse(s *channel.Stream) {
 		answer(s, &h)
 	}
 }
+
+// sizeCall stands for a channel.Size in the place of an entrypoint.
+const sizeCall abi.Entrypoint = "size"
 
 func (g *guest) on(e abi.Entrypoint, answer func(*channel.Stream, *channel.Header)) {
 	g.mu.Lock()

@@ -25,6 +25,8 @@ type Config struct {
 	Share    *Share
 	Network  *Network
 	NICs     NICs
+	Resizer  Resizer
+	Sizes    Sizes
 	Log      io.Writer // for messages for which no caller waits
 	// Proxy is the path of the program of proxies, and ProxyName its argv[0].
 	Proxy, ProxyName string
@@ -40,6 +42,9 @@ type Supervisor struct {
 	// ended is closed when the connection to the agent has ended.
 	ended chan struct{}
 
+	sizing chan struct{} // has room for one
+	size   Size          // of the machine, as far as it is known
+
 	mu       sync.Mutex
 	stopping bool
 	why      error // why the machine is given up
@@ -49,7 +54,7 @@ type Supervisor struct {
 
 // New waits for the agent, and has it start the supervisor in the machine.
 func New(ctx context.Context, c Config) (*Supervisor, error) {
-	s := &Supervisor{Config: c, ended: make(chan struct{}), apps: map[string]*app{}}
+	s := &Supervisor{Config: c, ended: make(chan struct{}), sizing: make(chan struct{}, 1), size: c.Sizes.Boot, apps: map[string]*app{}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	var err error
 	if s.hello, err = c.Session.Open(ctx, channel.Hello, nil); err != nil {
@@ -178,9 +183,10 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 			return serve.NotFound("app %s %s: process already finished", r.App, r.Exec)
 		}
 		fallthrough
-	case abi.AppPause, abi.AppResume, abi.AppUpdate:
-		_, err := s.ask(ctx, channel.Header{Call: inside(c.Request)}, nil)
-		return err
+	case abi.AppPause, abi.AppResume:
+		return s.pass(ctx, c.Request)
+	case abi.AppUpdate:
+		return s.update(ctx, a, c.Request)
 	case abi.AppStats:
 		text, err := s.ask(ctx, channel.Header{Call: inside(c.Request)}, nil)
 		if err != nil {
@@ -192,6 +198,12 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 		return err
 	}
 	return serve.Unsupported("entrypoint %s is not supported", c.Entrypoint)
+}
+
+// pass makes a call of stage 0 in the machine.
+func (s *Supervisor) pass(ctx context.Context, r *abi.Request) error {
+	_, err := s.ask(ctx, channel.Header{Call: inside(r)}, nil)
+	return err
 }
 
 // running returns the process of an app or exec, or nil.

@@ -1,0 +1,181 @@
+package supervisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+)
+
+const mebibyte = 1 << 20
+
+// elastic is a machine of tests that can be resized. log has what it and its guest were told.
+type elastic struct {
+	mu   sync.Mutex
+	log  []string
+	fail error
+}
+
+func (e *elastic) Resize(_ context.Context, cpus int, memory int64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fail != nil {
+		return e.fail
+	}
+	e.log = append(e.log, fmt.Sprintf("machine %d %d", cpus, memory/mebibyte))
+	return nil
+}
+
+// expect compares what was told since the last call.
+func (e *elastic) expect(t *testing.T, when string, want ...string) {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !slices.Equal(e.log, want) {
+		t.Errorf("%s: %q, want %q", when, e.log, want)
+	}
+	e.log = nil
+}
+
+// elasticWorld returns a supervisor whose machine has 1 processor and 512 MiB, and at most 4 and 1024.
+func elasticWorld(t *testing.T) (*world, *elastic) {
+	w, e := newWorld(t), &elastic{}
+	w.s.Resizer = e
+	w.s.Sizes = Sizes{Base: Size{1, 512 * mebibyte}, Boot: Size{1, 512 * mebibyte}, Max: Size{4, 1024 * mebibyte}}
+	w.s.size = w.s.Sizes.Boot
+	w.guest.on(sizeCall, func(s *channel.Stream, h *channel.Header) {
+		e.mu.Lock()
+		e.log = append(e.log, fmt.Sprint("guest ", h.Size.CPUs))
+		e.mu.Unlock()
+		say(s, "exit", "0")
+	})
+	for _, call := range []abi.Entrypoint{abi.AppAdd, abi.AppUpdate, abi.AppRm} {
+		w.guest.on(call, func(s *channel.Stream, h *channel.Header) {
+			e.mu.Lock()
+			e.log = append(e.log, string(call))
+			e.mu.Unlock()
+			succeed(s, h)
+		})
+	}
+	return w, e
+}
+
+// limited adds an app with limits: thousandths of a processor, and MiB.
+func (w *world) limited(app string, cpu, memory int) error {
+	resources := fmt.Sprintf(`{"resources":{"cpu":{"quota":%d,"period":1000},"memory":{"limit":%d}},"namespaces"`, cpu, memory*mebibyte)
+	return w.call(w.t.Context(), &abi.Request{
+		Entrypoint: abi.AppAdd, App: app, Spec: abi.RawJSON(strings.Replace(spec(), `{"namespaces"`, resources, 1)),
+	}, null(w.t))
+}
+
+func (w *world) updateLimits(app, resources string) error {
+	return w.call(w.t.Context(), &abi.Request{Entrypoint: abi.AppUpdate, App: app, Resources: abi.RawJSON(resources)}, [3]*os.File{})
+}
+
+func TestAMachineHasItsOwnSizeAndThatOfTheLimitsOfItsApps(t *testing.T) {
+	w, e := elasticWorld(t)
+	w.add("plain")
+	e.expect(t, "an app without limits", "app/add")
+	if err := w.limited("a", 500, 100); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(t, "an app with limits", "machine 2 612", "guest 2", "app/add")
+	if err := w.limited("b", 600, 11); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(t, "another one", "machine 3 624", "guest 3", "app/add")
+	if err := w.updateLimits("b", `{"memory":{"limit":209715200}}`); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(t, "a higher limit", "machine 3 812", "guest 3", "app/update")
+	if err := w.updateLimits("b", `{"cpu":{"quota":100}}`); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(t, "a lower limit", "app/update", "machine 2 812", "guest 2")
+	if err := w.updateLimits("b", `{"memory":{"limit":0},"cpu":{"shares":7}}`); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(t, "no other limit", "app/update")
+	if err := w.updateLimits("b", `{"memory":{"limit":-1},"cpu":{"quota":-1}}`); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(t, "limits that are removed", "app/update", "machine 2 612", "guest 2")
+	w.tell("exit a code=0")
+	_ = w.next()
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppRm, App: "a"}, [3]*os.File{}); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(t, "an app that is removed", "app/rm", "machine 1 512", "guest 1")
+}
+
+func TestACallThatFailsGivesTheSizeOfTheMachineBack(t *testing.T) {
+	w, e := elasticWorld(t)
+	refuse := func(s *channel.Stream, h *channel.Header) { say(s, "error", "no", "exit", "1") }
+	w.guest.on(abi.AppAdd, refuse)
+	if err := w.limited("a", 1000, 100); err == nil {
+		t.Fatal("the app was added")
+	}
+	e.expect(t, "an app that cannot be added", "machine 2 612", "guest 2", "machine 1 512", "guest 1")
+	w.guest.on(abi.AppAdd, succeed)
+	w.add("a")
+	w.guest.on(abi.AppUpdate, refuse)
+	if err := w.updateLimits("a", `{"memory":{"limit":209715200}}`); err == nil {
+		t.Fatal("the limits were changed")
+	}
+	e.expect(t, "limits that cannot be changed", "machine 1 712", "guest 1", "machine 1 512", "guest 1")
+	w.guest.on(abi.AppUpdate, succeed)
+	if err := w.updateLimits("a", `{"memory":{"limit":[]}}`); err == nil {
+		t.Fatal("limits that are none were set")
+	}
+	e.expect(t, "limits that are none")
+}
+
+func TestAMachineThatCannotBeResizedRefusesTheApp(t *testing.T) {
+	w, e := elasticWorld(t)
+	e.fail = errors.New("QEMU says no")
+	err := w.limited("a", 1000, 100)
+	if err == nil || !strings.Contains(err.Error(), "give the machine 2 processors and 612 MiB: QEMU says no") {
+		t.Errorf("the error is %v", err)
+	}
+	if n := len(w.s.Children.All()); n > 0 || w.guest.wasAsked(abi.AppAdd) {
+		t.Errorf("%d proxies are left, and the guest was asked: %v", n, w.guest.wasAsked(abi.AppAdd))
+	}
+	e.fail = nil
+	e.expect(t, "the refusal")
+	// After a failure the size is unknown, and is set again.
+	w.add("b")
+	e.expect(t, "the next app", "machine 1 512", "guest 1", "app/add")
+}
+
+func TestTheLogSaysThatAMachineGetsLessThanTheLimitsAskFor(t *testing.T) {
+	w, e := elasticWorld(t)
+	var log bytes.Buffer
+	w.s.Log = &log
+	if err := w.limited("a", 7500, 4096); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(t, "an app of 4 GiB", "machine 4 1024", "guest 4", "app/add")
+	if !strings.Contains(log.String(), "7.500 processors and 4096 MiB") || !strings.Contains(log.String(), "it gets 4 processors and 1024 MiB") {
+		t.Errorf("the log has %q", log.String())
+	}
+}
+
+func TestALimitThatStandsForNoneIsNoMoreThanAMachineCanHave(t *testing.T) {
+	z := Sizes{Base: Size{1, mebibyte}, Boot: Size{1, mebibyte}, Max: Size{8, 64 * mebibyte}}
+	huge := limits{memory: 1<<63 - 1, quota: 1<<63 - 1, period: 1}.demand()
+	var sum demand
+	for range 10_000 {
+		sum = sum.plus(huge)
+	}
+	if got, less := z.fitting(sum); got != z.Max || !less {
+		t.Errorf("%+v gives %+v", sum, got)
+	}
+}

@@ -135,6 +135,8 @@ func podOfMachine(t *testing.T, c *column) {
 		t.Errorf("the pod has the address %q, and the machine\n%s", ip, addresses)
 	}
 
+	forward(t, p, 8080)
+
 	greedy := p.run("greedy", []string{"/bin/testprog", "allocate", "100"}, limited(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 32 << 20 }))
 	if s := greedy.expectExit(137); s.GetReason() != "OOMKilled" {
 		t.Errorf("reason %q", s.GetReason())

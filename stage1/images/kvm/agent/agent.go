@@ -74,6 +74,8 @@ func (a *agent) converse(ctx context.Context, s *channel.Stream) {
 		a.tell(s)
 	case channel.Data:
 		a.streams.put(s.Number(), data{s, r})
+	case channel.Connect:
+		a.connect(ctx, data{s, r}, string(body))
 	case channel.Call:
 		a.answer(ctx, s, r, body)
 	default:

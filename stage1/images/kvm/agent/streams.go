@@ -82,17 +82,22 @@ func (s *streams) takeAll(ctx context.Context, c *call) ([]data, error) {
 // feed writes the input of a stream to a file, until its end or until nothing reads the file.
 // It closes the file with done.
 func (d data) feed(to io.Writer, done func()) {
+	d.pour(to)
+	done()
+	_ = d.Close() // the host reads nothing more for it
+}
+
+// pour writes the input of a stream, until its end or until nothing reads what is written.
+func (d data) pour(to io.Writer) {
 	for {
 		word, body, err := channel.Receive(d.input, channel.MaxInput)
 		if err != nil || word != channel.Input {
-			break
+			return
 		}
 		if _, err := to.Write(body); err != nil {
-			break
+			return
 		}
 	}
-	done()
-	_ = d.Close() // the host reads nothing more for it
 }
 
 // fetch sends what a file has to the host, until its end.

@@ -17,6 +17,9 @@ const (
 	Call  Word = "call"  // a Header
 	Data  Word = "data"  // without bytes; then the host sends Input, and the agent plain bytes
 	Hello Word = "hello" // without bytes
+	// Connect has an address and a port of the machine. The agent answers with Ready, without bytes, when a
+	// server has accepted the connection, or with Error. After Ready the stream is as one of Data.
+	Connect Word = "connect"
 )
 
 // Words of the host on a stream of Data. The input's end is a message, because yamux forgets a
@@ -30,7 +33,7 @@ const (
 const (
 	Version Word = "version" // on the stream of Hello, first: the agent's version
 	Notice  Word = "notice"  // on the stream of Hello: one line of abi.Notice
-	Ready   Word = "ready"   // the ready line, with a pid of the guest
+	Ready   Word = "ready"   // the ready line, with a pid of the guest; of Connect, without bytes
 	Answer  Word = "answer"  // the document of app/stats
 	Error   Word = "error"   // why the call fails
 	Exit    Word = "exit"    // the exit code, in decimal; the last message

@@ -21,5 +21,8 @@
 // neither side gives a name to anything except the kernel of the machine. Such a process can cut off
 // the machine's network, and can reach nothing outside the namespace.
 //
+// Processes of the host may connect in the namespace, too. A Listener gets all their TCP connections,
+// which the host then carries to the machine.
+//
 // The package does not know QEMU, apps or pods.
 package network

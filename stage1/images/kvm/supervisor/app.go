@@ -315,7 +315,8 @@ func (s *Supervisor) stop(ctx context.Context, force bool) error {
 // have 1.5 s.
 const stopTime = time.Second
 
-// EndAll records the end of every process that has not ended: the machine has.
+// EndAll records the end of every process that has not ended: the machine has, and the connection to its
+// agent is closed.
 func (s *Supervisor) EndAll() {
 	s.cancel(errStopping)
 	s.mu.Lock()
@@ -336,6 +337,8 @@ func (s *Supervisor) EndAll() {
 		_ = p.proxy.Wait()
 	}
 	s.Sandbox.end()
+	s.making.Wait()
+	s.Network.forward.end()
 }
 
 // heed handles a notice of the agent.

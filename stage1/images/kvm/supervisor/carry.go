@@ -36,9 +36,9 @@ func (p *process) carry() {
 	}
 }
 
-// send sends what a file has, and then the end of the input. It reads no more than the machine
+// send sends what a file or connection has, and then the end of the input. It reads no more than the machine
 // accepts.
-func send(to *channel.Stream, from *os.File) {
+func send(to *channel.Stream, from io.Reader) {
 	buf := make([]byte, channel.MaxInput)
 	for {
 		n, err := from.Read(buf)

@@ -1,6 +1,6 @@
 // Package supervisor is the host's side of a machine's pod: it answers stage 0's calls by calls
-// of the agent in the machine, carries the streams, makes the proxies, shares the files, and
-// records the exits.
+// of the agent in the machine, carries the streams, makes the proxies, shares the files,
+// forwards connections, and records the exits.
 //
 //	stage 0 ──serve──► Supervisor ──channel──► agent ──serve──► native's supervisor
 //	                       │ clone

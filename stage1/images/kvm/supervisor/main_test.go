@@ -39,7 +39,9 @@ type guest struct {
 	// by success.
 	answers map[abi.Entrypoint]func(*channel.Stream, *channel.Header)
 	data    map[uint32]*channel.Stream
-	asked   []abi.Entrypoint
+	// connections serves connections to an address of the machine.
+	connections func(*channel.Stream, string)
+	asked       []abi.Entrypoint
 }
 
 // accept serves streams until the session ends.
@@ -65,6 +67,11 @@ func (g *guest) converse(s *channel.Stream) {
 		g.mu.Lock()
 		g.data[s.Number()] = s
 		g.mu.Unlock()
+	case channel.Connect:
+		g.mu.Lock()
+		serve := g.connections
+		g.mu.Unlock()
+		serve(s, string(body))
 	case channel.Call:
 		var h channel.Header
 		if err := json.Unmarshal(body, &h); err != nil {

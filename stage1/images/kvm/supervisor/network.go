@@ -32,6 +32,7 @@ type Network struct {
 	taps    []*network.Tap                  // that are not yet plugged in
 	want    network.Config                  // of the last look
 	have    *network.Config                 // of the machine; nil if a change has failed
+	forward forwarder
 }
 
 // NewNetwork returns the network of the namespace of a path, which is taken over as it is now. Frames
@@ -92,6 +93,7 @@ func (n *Network) look(strict bool) error {
 
 // plug gives the machine the NICs and the configuration of the last look.
 func (n *Network) plug(ctx context.Context, s *Supervisor) error {
+	n.forward.begin(s)
 	for _, t := range n.gone {
 		if d, ok := n.devices[t]; ok {
 			if err := s.NICs.RemoveDevice(ctx, d); err != nil {

@@ -57,8 +57,9 @@ func (s *slots) did() string {
 	return strings.Join(s.log, ", ")
 }
 
-// netns makes a network namespace with the link eth0, and returns its path.
-func netns(t *testing.T) string {
+// netns makes a network namespace with the link eth0, and returns its path. reaper is that of the test's
+// supervisor, if it has one.
+func netns(t *testing.T, reaper *proc.Children) string {
 	t.Helper()
 	var f *os.File
 	err := proc.OnThread(func() (err error) {
@@ -72,13 +73,16 @@ func netns(t *testing.T) string {
 	}
 	t.Cleanup(func() { f.Close() })
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
-	ip(t, path, "link add eth0 address 02:00:00:00:00:07 up type veth peer name peer0")
-	ip(t, path, "addr add 192.0.2.7/24 dev eth0")
+	ip(t, reaper, path, "link add eth0 address 02:00:00:00:00:07 up type veth peer name peer0")
+	ip(t, reaper, path, "addr add 192.0.2.7/24 dev eth0")
 	return path
 }
 
-func ip(t *testing.T, netns, line string) {
+func ip(t *testing.T, reaper *proc.Children, netns, line string) {
 	t.Helper()
+	if reaper != nil {
+		defer reaper.Expect()() // ip is not the supervisor's
+	}
 	if out, err := exec.Command("nsenter", append([]string{"--net=" + netns, "ip"}, strings.Fields(line)...)...).CombinedOutput(); err != nil {
 		t.Fatalf("ip %s: %v: %s", line, err, out)
 	}
@@ -121,7 +125,7 @@ func TestTheMachineFollowsItsNetworkNamespace(t *testing.T) {
 	w.s.NICs = s
 	failure := ""
 	configs := w.configs(&failure)
-	path := netns(t)
+	path := netns(t, w.s.Children)
 	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a", Spec: in(path)}, null(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +147,11 @@ func TestTheMachineFollowsItsNetworkNamespace(t *testing.T) {
 	if err := call(abi.AppStart); err != nil || len(configs()) != 1 {
 		t.Errorf("a start without a change: %v, %v", err, configs())
 	}
-	ip(t, path, "link add net1 address 02:00:00:00:00:08 up type veth peer name peer1")
+	ip(t, w.s.Children, path, "link add net1 address 02:00:00:00:00:08 up type veth peer name peer1")
 	if err := call(abi.Network); err != nil {
 		t.Error(err)
 	}
-	ip(t, path, "link del peer0")
+	ip(t, w.s.Children, path, "link del peer0")
 	failure = "the guest has no room"
 	if err := call(abi.Network); err == nil || !strings.Contains(err.Error(), failure) {
 		t.Errorf("%v, not the guest's error", err)
@@ -163,7 +167,7 @@ func TestTheMachineFollowsItsNetworkNamespace(t *testing.T) {
 		t.Errorf("the guest was told %v", got)
 	}
 
-	other := netns(t)
+	other := netns(t, w.s.Children)
 	err = w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "b", Spec: in(other)}, null(t))
 	if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), other+" is another network namespace than that of the machine") {
 		t.Errorf("an app of another network namespace: %v", err)
@@ -187,9 +191,9 @@ func TestAppsWithoutAPathShareANewNamespace(t *testing.T) {
 }
 
 func TestNetworksThatAMachineCannotHaveAreRefused(t *testing.T) {
-	odd := netns(t)
-	ip(t, odd, "tuntap add dev tun9 mode tun")
-	ip(t, odd, "link set tun9 up")
+	odd := netns(t, nil)
+	ip(t, nil, odd, "tuntap add dev tun9 mode tun")
+	ip(t, nil, odd, "link set tun9 up")
 	for path, want := range map[string]string{
 		"/proc/self/ns/net": "the host's network",
 		odd:                 `the link "tun9" is not Ethernet`,
@@ -215,7 +219,7 @@ func TestANICThatTheMachineRefusesIsTriedAgain(t *testing.T) {
 	w.s.NICs = s
 	failure := ""
 	configs := w.configs(&failure)
-	path := netns(t)
+	path := netns(t, w.s.Children)
 	add := func() error {
 		return w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a", Spec: in(path)}, null(t))
 	}

@@ -3,7 +3,9 @@ package integration
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -168,6 +170,22 @@ func TestEventsComeInOrder(t *testing.T) {
 // ignores the signal, because the program is process 1.
 func exitsOnTerm(code int) []string {
 	return []string{"sh", "-c", fmt.Sprintf("trap 'exit %d' TERM; while :; do sleep 0.05; done", code)}
+}
+
+// awaitTrap waits until a program of exitsOnTerm has set its trap: before that, SIGTERM ends a process
+// that is not the first of its PID namespace.
+func awaitTrap(t *testing.T, pid uint32) {
+	t.Helper()
+	wait.Observe(t, "the trap is set", func() (bool, string) {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text, _ := strings.Cut(string(status), "SigCgt:")
+		text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+		caught, err := strconv.ParseUint(text, 16, 64)
+		return err == nil && caught&(1<<(syscall.SIGTERM-1)) != 0, text
+	})
 }
 
 // termUntilGone sends SIGTERM to a program of exitsOnTerm until its trap is set and it ends.

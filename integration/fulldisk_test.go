@@ -210,6 +210,7 @@ func (c *column) endOn(t *testing.T, d disk) {
 	if err := probe.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
+	awaitTrap(t, probe.Pid())
 	killed := c.running(t, []string{"testprog", "sleep", "1000"})
 	dead := c.wait(t, killed)
 	lonely := c.container(t, exitsOnTerm(43))
@@ -291,6 +292,7 @@ func TestFlyEndsWithItsCodeOnAFullDisk(t *testing.T) {
 		})
 		task := n.running(t, exitsOnTerm(42))
 		ended := n.wait(t, task)
+		awaitTrap(t, task.Pid())
 		d.fail(t, dir)
 		d.expectUnusable(t, dir)
 		n.termUntilGone(t, task, ended, 42)

@@ -136,6 +136,7 @@ type pod struct {
 	children   *proc.Children
 	log        *os.File
 	console    *console
+	cgroup     machineCgroup
 	machine    machine.Machine
 	session    *channel.Session
 	network    *supervisor.Network
@@ -203,6 +204,9 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	if p.console, err = newConsole(consoleFile); err != nil {
 		return err
 	}
+	if p.cgroup, err = newMachineCgroup(p.request.PodCgroup, p.request.Pod); err != nil {
+		return err
+	}
 	config := machine.Config{
 		Kernel: settings.Kernel, Modules: settings.Modules, Init: filepath.Join(image, "agent"),
 		KernelSum: settings.KernelSum, ModulesSum: settings.ModulesSum,
@@ -211,7 +215,7 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		MaxCPUs: sizes.Max.CPUs, MaxMemory: sizes.Max.Memory,
 		Shares:  []machine.Share{{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Shared)}},
 		Channel: os.NewFile(uintptr(pair[1]), "the channel"), Console: p.console.input,
-		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup(),
+		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup.dirs,
 	}
 	var why error
 	if config.Accel, why, err = (machine.Probe{Config: config, Memo: memo}).Choose(ctx, machine.Accel(settings.Accel)); err != nil {
@@ -249,15 +253,6 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	return err
 }
 
-// cgroup returns the cgroup of the pod, in which its client limits and counts it. Without one the
-// machine stays in the cgroup of this process.
-func (p *pod) cgroup() []string {
-	if p.request.PodCgroup == nil {
-		return nil
-	}
-	return p.request.PodCgroup.Dirs
-}
-
 // close ends what boot has begun.
 func (p *pod) close() {
 	if p.machine != nil {
@@ -276,4 +271,5 @@ func (p *pod) close() {
 		p.console.close()
 	}
 	_ = p.children.Close(context.Background())
+	p.cgroup.remove()
 }

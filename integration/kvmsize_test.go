@@ -1,11 +1,13 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -42,8 +44,17 @@ func TestTheSizeOfAMachineFollowsTheLimitsOfItsContainers(t *testing.T) {
 			})
 		}
 		expect("one container without limits", "1", 0)
+		// The kubelet asks for this where the node has cgroup version 2.
+		unified := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+			s.Linux.Resources.Unified = map[string]string{"memory.oom.group": "1"}
+			s.Mounts = append(s.Mounts, specs.Mount{Type: "cgroup", Source: "cgroup", Destination: "/sys/fs/cgroup", Options: []string{"ro"}})
+			return nil
+		}
 		limit, quota, period := int64(256<<20), int64(150_000), uint64(100_000)
-		second := c.running(t, []string{"testprog", "sleep", "1000"}, pod, oci.WithMemoryLimit(uint64(limit)), oci.WithCPUCFS(quota, period))
+		second := c.running(t, []string{"testprog", "sleep", "1000"}, pod, oci.WithMemoryLimit(uint64(limit)), oci.WithCPUCFS(quota, period), unified)
+		if got := c.exec(t, nil, second.ID(), "sh", "-c", "cat /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/memory.oom.group").must(t).stdout; got != "1\n" {
+			t.Errorf("memory.oom.group is %q", got)
+		}
 		if got := strings.TrimSpace(c.exec(t, nil, second.ID(), "nproc").must(t).stdout); got != "3" {
 			t.Errorf("the container finds %s processors when it starts", got)
 		}

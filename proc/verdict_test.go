@@ -45,7 +45,8 @@ func undecided(t *testing.T, c *proc.Children, script string) *proc.Child {
 		if err != nil {
 			return 0, err
 		}
-		return p.Pid, nil
+		pid := p.Pid
+		return pid, p.Release()
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -167,4 +168,48 @@ func TestNoExitIsLostAmongManyBirths(t *testing.T) {
 			t.Errorf("no record of %d", i)
 		}
 	}
+}
+
+// The kernel reports the zombie that nobody reaps, and not those after it.
+func TestAnEndIsFoundBehindAnUndecidedZombie(t *testing.T) {
+	c, d := newChildren(t), &diary{}
+	first := undecided(t, c, "exit 1")
+	wait.Until(t, "the end of the process", func() bool { return zombie(first.PID()) })
+	second := start(t, c, "exit 2")
+	if e := second.Wait(); e.Code != 2 {
+		t.Errorf("exit %+v", e)
+	}
+	third := start(t, c, "exec sleep 1000")
+	if err := third.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	third.Wait()
+	d.keep(first, "web")
+	first.Wait()
+	if got := d.read(); got != "record web 1 0; announce web" {
+		t.Errorf("the diary says %q", got)
+	}
+}
+
+// A supervisor has a child for each app of its pod.
+func TestAChildCostsNoDescriptor(t *testing.T) {
+	c := newChildren(t)
+	undecided(t, c, "exec sleep 1000") // os.StartProcess may keep descriptors for itself the first time
+	before := descriptors(t)
+	for range 5 {
+		undecided(t, c, "exec sleep 1000")
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors are open, before five children %d", after, before)
+	}
+}
+
+// descriptors returns how many descriptors this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
 }

@@ -77,8 +77,8 @@ func TestTheSizeOfAMachineFollowsTheLimitsOfItsContainers(t *testing.T) {
 func TestASizeThatAMachineCannotHaveIsRefusedWithItsReason(t *testing.T) {
 	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
 		for key, want := range map[string]string{
-			"kvm.cpus=4":     `annotation io.containerd.rkt.v1/kvm.cpus: "4" is no number of processors from 1 to 3`,
-			"kvm.memory=1Mi": `annotation io.containerd.rkt.v1/kvm.memory: "1Mi" is no size in MiB or GiB from 128Mi to `,
+			"kvm.cpus=4":     `annotation io.containerd.rkt.v1/kvm.cpus: "4" is not a number of processors from 1 to 3`,
+			"kvm.memory=1Mi": `annotation io.containerd.rkt.v1/kvm.memory: "1Mi" is not a size in MiB or GiB from 128Mi to `,
 			"kvm.cpu=1":      `did you mean "io.containerd.rkt.v1/kvm.cpus"?`,
 		} {
 			r := c.run(t, []string{"--annotation", "io.containerd.rkt.v1/" + key}, c.id(), "true")

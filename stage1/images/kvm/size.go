@@ -40,21 +40,21 @@ func (s *settings) sizes(host supervisor.Size, annotations map[string]string, li
 		most.Memory = max(host.Memory, base.Memory)
 	}
 	if base.CPUs < 1 || base.CPUs > most.CPUs || most.CPUs > maxCPUs {
-		return z, fmt.Errorf("settings of machines: cpus is %d, and maxCPUs %d", base.CPUs, most.CPUs)
+		return z, fmt.Errorf("settings of machines: cpus is %d and maxCPUs %d: 1 ≤ cpus ≤ maxCPUs ≤ %d", base.CPUs, most.CPUs, maxCPUs)
 	}
 	if base.Memory < mebibyte || base.Memory%mebibyte != 0 || base.Memory > most.Memory {
-		return z, fmt.Errorf("settings of machines: memory is %d bytes, and maxMemory %d", base.Memory, most.Memory)
+		return z, fmt.Errorf("settings of machines: memory is %d bytes and maxMemory %d: memory is at least a MiB, in whole MiB, and no more than maxMemory", base.Memory, most.Memory)
 	}
 	if text, ok := annotations[cpusAnnotation]; ok {
 		base.CPUs, err = strconv.Atoi(text)
 		if err != nil || base.CPUs < 1 || base.CPUs > most.CPUs {
-			return z, fmt.Errorf("annotation %s: %.40q is no number of processors from 1 to %d", cpusAnnotation, text, most.CPUs)
+			return z, fmt.Errorf("annotation %s: %.40q is not a number of processors from 1 to %d", cpusAnnotation, text, most.CPUs)
 		}
 	}
 	if text, ok := annotations[memoryAnnotation]; ok {
 		base.Memory, err = parseMemory(text)
 		if err != nil || base.Memory < leastMemory || base.Memory > most.Memory {
-			return z, fmt.Errorf("annotation %s: %.40q is no size in MiB or GiB from 128Mi to %dMi", memoryAnnotation, text, most.Memory/mebibyte)
+			return z, fmt.Errorf("annotation %s: %.40q is not a size in MiB or GiB from 128Mi to %dMi", memoryAnnotation, text, most.Memory/mebibyte)
 		}
 	}
 	return supervisor.PlanSizes(base, most, limits)

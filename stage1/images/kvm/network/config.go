@@ -132,7 +132,7 @@ func (c Config) check() error {
 	}
 	for _, n := range c.Neighbours {
 		if !plain(n.Address) || !n.MAC.unicast() || !c.has(n.Link) {
-			return fmt.Errorf("neighbour %s of %q: its address, hardware address or link is none", n.Address, n.Link)
+			return fmt.Errorf("neighbour %s of %q: its address, hardware address or link cannot be used", n.Address, n.Link)
 		}
 	}
 	return errors.Join(most("links", len(c.Links), maxLinks), most("addresses", addresses, maxAddresses),
@@ -184,7 +184,7 @@ func (a Address) check() error {
 	local := a.Prefix.Addr()
 	switch {
 	case !a.Prefix.IsValid() || !plain(local):
-		return errors.New("it is none")
+		return errors.New("it is not an address that a link can have")
 	case a.Peer.IsValid() && (!plain(a.Peer) || a.Peer.Is4() != local.Is4()):
 		return fmt.Errorf("the peer %s is of another family", a.Peer)
 	case a.Broadcast.IsValid() && !(a.Broadcast.Is4() && local.Is4()):
@@ -197,7 +197,7 @@ func (r Route) check(has func(link string) bool) error {
 	to := r.Destination.Addr()
 	switch {
 	case !r.Destination.IsValid() || !plain(to) || r.Destination != r.Destination.Masked():
-		return errors.New("its destination is none")
+		return errors.New("its destination is not a network")
 	case r.Source.IsValid() && (!plain(r.Source) || r.Source.Is4() != to.Is4()):
 		return fmt.Errorf("the source %s is of another family", r.Source)
 	case leads(r.Type) != (len(r.Hops) > 0):

@@ -225,7 +225,7 @@ func (r *reader) neighbour(header, rest []byte) error {
 		}
 	}
 	if !whole || !n.MAC.unicast() || !plain(n.Address) {
-		r.refuse("the neighbour %s of the link %s: its address or hardware address is none", n.Address, l.Name)
+		r.refuse("the neighbour %s of the link %s: its address or hardware address cannot be used", n.Address, l.Name)
 		return nil
 	}
 	r.config.Neighbours = append(r.config.Neighbours, n)

@@ -250,7 +250,7 @@ func TestRuntimeClassesHaveHandlersAndTheOverheadThatTheyDerive(t *testing.T) {
 	}
 	// A machine's own memory, by default, and the processes of the host.
 	derived["rkt-kvm"] = fmt.Sprint(1024+128, "Mi")
-	classes := documents[runtimeClass](t, path)
+	classes := append(documents[runtimeClass](t, path), documents[runtimeClass](t, filepath.Join(contribDir, "kubernetes/runtimeclass-kvm.yaml"))...)
 	for i, d := range newDropIns {
 		if len(classes) != len(newDropIns) {
 			t.Fatalf("there are %d classes", len(classes))

@@ -102,14 +102,12 @@ func (c *Children) look() {
 // sweep reaps the unknown children that have ended, and tells the others of their end. The kernel
 // reports one ended child at a time, and the same one until it is reaped. So a child with an owner
 // hides the next ones. That is why each owned child is then looked at, and why sweep is called again
-// when such a child was reaped, and when an Expect ends.
+// when such a child was reaped, and when an Expect ends. Other code may have reaped an owned child,
+// so each is also looked at if no child that has ended is left.
 func (c *Children) sweep() {
 	for {
 		info, ok, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
-		if err != nil || !ok {
-			return // ECHILD: no children at all
-		}
-		if !c.reapUnknown(int(info.pid)) {
+		if err != nil || !ok || !c.reapUnknown(int(info.pid)) { // ECHILD: no children at all
 			c.findEnds()
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
@@ -212,4 +213,25 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(open)
+}
+
+// The exit code is lost, but nobody waits for ever.
+func TestTheEndOfAChildThatOtherCodeReapsIsNotMissed(t *testing.T) {
+	c := newChildren(t)
+	for range 50 {
+		child := undecided(t, c, "exec sleep 1000")
+		reaped := make(chan error)
+		go func() {
+			_, err := syscall.Wait4(child.PID(), nil, 0, nil)
+			reaped <- err
+		}()
+		if err := syscall.Kill(child.PID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-reaped
+		child.Decide(nil, nil)
+		if exit := child.Wait(); exit.Code != 137 && exit.Code != 255 {
+			t.Errorf("%+v", exit)
+		}
+	}
 }

@@ -38,10 +38,13 @@ const (
 	// OwnRootfs means that the stage1 mounts the root of an app from the list of mounts in
 	// the request of app/add.
 	OwnRootfs Own = "rootfs"
+	// OwnDisks means the same for an app whose root is one mount of an image file or of a block
+	// device. Stage 0 mounts the other roots.
+	OwnDisks Own = "disks"
 )
 
 // Owns returns every word of AnnotationOwn.
-func Owns() []Own { return []Own{OwnResources, OwnProcesses, OwnNamespaces, OwnRootfs} }
+func Owns() []Own { return []Own{OwnResources, OwnProcesses, OwnNamespaces, OwnRootfs, OwnDisks} }
 
 // Entrypoint names one executable of a stage1. With an entrypoint in its manifest a stage1
 // declares that it implements that call.
@@ -161,7 +164,7 @@ type Request struct {
 	// the pod that are known when it starts.
 	Resources RawJSON `json:"resources,omitempty"`
 
-	// app/add with OwnRootfs: the mounts that make the app's root, in this order. Rootfs is the
+	// app/add with OwnRootfs, or of a disk with OwnDisks: the mounts that make the app's root, in this order. Rootfs is the
 	// directory to mount them on, if the stage1 mounts them on the host.
 	Mounts []Mount `json:"mounts,omitempty"`
 

@@ -191,17 +191,38 @@ func (a *app) mount(ctx context.Context, undo *cleanup) error {
 	if err := a.disk.Update(func(r *disk.AppRecord) { r.Rootfs = true }); err != nil {
 		return err
 	}
-	if a.owns(abi.OwnRootfs) {
+	if err := a.mountRoot(ctx); err != nil {
+		return err
+	}
+	undo.add(func() error { return disk.Unmount(a.rootfs) }) // also what the stage1 has mounted there
+	return nil
+}
+
+// mountRoot mounts the root, or leaves that to the stage1.
+func (a *app) mountRoot(ctx context.Context) error {
+	if a.owns(abi.OwnRootfs) || a.owns(abi.OwnDisks) {
 		mounts, err := a.config.Rootfs.Mounts()
 		if err != nil {
 			return fmt.Errorf("container %s: %w", a.id, err)
 		}
-		a.mounts = mounts
-	} else if err := a.config.Rootfs.Mount(ctx, a.rootfs); err != nil {
+		if a.owns(abi.OwnRootfs) || isDisk(mounts) {
+			a.mounts = mounts
+			return nil
+		}
+	}
+	if err := a.config.Rootfs.Mount(ctx, a.rootfs); err != nil {
 		return fmt.Errorf("container %s: mount its root file system on %s: %w", a.id, a.rootfs, err)
 	}
-	undo.add(func() error { return disk.Unmount(a.rootfs) }) // also what the stage1 has mounted there
 	return nil
+}
+
+// isDisk reports whether a root is one mount of an image file or of a block device.
+func isDisk(mounts []abi.Mount) bool {
+	if len(mounts) != 1 || mounts[0].Target != "" || !filepath.IsAbs(mounts[0].Source) {
+		return false
+	}
+	st, err := os.Stat(mounts[0].Source)
+	return err == nil && (st.Mode().IsRegular() || st.Mode().Type() == os.ModeDevice)
 }
 
 func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {

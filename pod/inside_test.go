@@ -192,3 +192,41 @@ func TestAStage1ThatMountsTheRootGetsTheMounts(t *testing.T) {
 		t.Errorf("a mount on %s is left (%v)", r.Rootfs, err)
 	}
 }
+
+func TestAStage1ThatOwnsDisksGetsOnlyARootThatIsADisk(t *testing.T) {
+	image := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		mounts []abi.Mount
+		disk   bool
+	}{
+		"an image file":           {[]abi.Mount{{Type: "ext4", Source: image, Options: []string{"loop"}}}, true},
+		"a device for characters": {[]abi.Mount{{Type: "ext4", Source: os.DevNull}}, false},
+		"a directory":             {[]abi.Mount{{Type: "bind", Source: filepath.Dir(image), Options: []string{"rbind"}}}, false},
+		"an overlay":              {[]abi.Mount{{Type: "overlay", Source: "overlay"}}, false},
+		"an image below the root": {[]abi.Mount{{Type: "ext4", Source: image, Target: "below"}}, false},
+		"two images":              {[]abi.Mount{{Type: "erofs", Source: image}, {Type: "ext4", Source: image}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newMachine(t)
+			w.stage1.own = append(slices.DeleteFunc(slices.Clone(w.stage1.own), func(o abi.Own) bool { return o == abi.OwnRootfs }), abi.OwnDisks)
+			w.stage1.script("a", "sleep 1000")
+			_, err := w.CreateApp(t.Context(), AppConfig{
+				ID: "a", Bundle: t.TempDir(), Rootfs: listedRoot{test.mounts}, Stdio: &noStdio{},
+				Spec: readSpec(t, `{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"}}`),
+			})
+			if (err == nil) != test.disk {
+				t.Fatal(err)
+			}
+			if !test.disk {
+				return
+			}
+			if r := w.stage1.callsOf(abi.AppAdd)[0]; len(r.Mounts) != 1 || r.Mounts[0].Source != image {
+				t.Errorf("app/add has the mounts %+v", r.Mounts)
+			}
+			w.end("a")
+		})
+	}
+}

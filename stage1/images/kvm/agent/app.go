@@ -63,6 +63,11 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 			err = errors.Join(err, a.drop(context.WithoutCancel(ctx), p))
 		}
 	}()
+	if c.Disk != nil {
+		if err := mountDisk(p.name, c.Disk); err != nil {
+			return err
+		}
+	}
 	if p.oom, err = p.group.WatchOOM(func() { a.notify(abi.Notice{OOM: true, App: p.name}) }); err != nil {
 		return err
 	}
@@ -80,7 +85,7 @@ func (a *agent) drop(ctx context.Context, p *app) error {
 	}
 	p.masters = nil
 	p.mu.Unlock()
-	err := errors.Join(p.oom.Close(), p.group.Kill(ctx), p.group.Remove(ctx))
+	err := errors.Join(p.oom.Close(), p.group.Kill(ctx), p.group.Remove(ctx), unmountDisk(p.name))
 	forgetFiles()
 	return err
 }

@@ -21,6 +21,8 @@ type Header struct {
 	// Streams are the numbers of the data streams for descriptors 0, 1 and 2 of Call, or the
 	// number of the one for its terminal.
 	Streams []uint32 `json:"streams,omitempty"`
+	// Disk is the root of the app of Call. Without it the root is in the share.
+	Disk *Disk `json:"disk,omitempty"`
 	// Run is the request of `run`, for the supervisor in the guest. It is the first call.
 	Run *abi.Request `json:"run,omitempty"`
 	// Sysctl are sysctls of the machine's network, which the agent sets before a Call or Run.
@@ -31,6 +33,13 @@ type Header struct {
 	Network json.RawMessage `json:"network,omitempty"`
 	// PowerOff ends the apps, writes back what the guest has cached, and ends the machine.
 	PowerOff bool `json:"powerOff,omitempty"`
+}
+
+// Disk is a disk of the machine with a file system.
+type Disk struct {
+	Serial   string `json:"serial"`
+	Type     string `json:"type"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
 // Resize is the new size of the terminal of an app or, with Exec, of an exec.

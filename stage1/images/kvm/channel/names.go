@@ -4,5 +4,6 @@ package channel
 const (
 	PortName   = "org.rkt.agent" // of the virtio-serial port
 	ShareTag   = "pod"           // of the virtiofs share with the files of the pod's apps
+	GuestDisks = "/disks"        // below it the agent mounts the disk of each app, at the app's name
 	GuestShare = "/shared"       // where the agent mounts it
 )

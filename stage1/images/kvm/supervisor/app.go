@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -25,6 +26,7 @@ type app struct {
 
 	// app/add sets these fields before the app is added. They do not change after that.
 	files *Files // its part of the share
+	disk  *disk  // its root, or nil if that is in the share
 	hooks *hooks
 
 	// limits are those of its cgroup. Stage 0 makes one call at a time that changes them.
@@ -113,6 +115,14 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	if err := s.join(ctx, spec.netns); err != nil {
 		return err
 	}
+	if len(c.Mounts) > 0 {
+		if a.disk, err = openDisk(&c.Mounts[0]); err != nil {
+			return err
+		}
+		if err := s.plug(ctx, a.disk); err != nil {
+			return err
+		}
+	}
 	if a.files, err = s.Share.Add(a.name, binds); err != nil {
 		return fmt.Errorf("share the files of app %s: %w", a.name, err)
 	}
@@ -123,11 +133,19 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 		return err
 	}
 	g := inside(c.Request)
-	g.Rootfs = a.files.Root()
+	g.Rootfs = a.root()
 	if g.Spec, err = json.Marshal(spec.Spec); err != nil {
 		return err
 	}
 	return s.process(ctx, c, a, channel.Header{Call: g, Sysctl: spec.sysctl})
+}
+
+// root returns the path of the app's root in the machine.
+func (a *app) root() string {
+	if a.disk != nil {
+		return filepath.Join(channel.GuestDisks, a.name)
+	}
+	return a.files.Root()
 }
 
 // insideOf returns the pid in the machine of the app, or the holder, whose proxy has a pid, or 0. The
@@ -155,6 +173,7 @@ func (s *Supervisor) forget(a *app) {
 	}
 	s.mu.Unlock()
 	a.files.Remove()
+	s.unplug(a.disk)
 }
 
 // enter serves enter.
@@ -206,6 +225,9 @@ func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, h chan
 	}()
 	ready := false
 	h.Streams = p.numbers()
+	if c.Exec == "" && a.disk != nil {
+		h.Disk = &a.disk.Disk
+	}
 	_, err = s.ask(ctx, h, func(pid int) error {
 		p.inside, ready = pid, true
 		return nil

@@ -69,7 +69,7 @@ type Files struct {
 	names []string // of what was made, in order
 }
 
-// Add shares an app's root, the first bind, and its other binds.
+// Add shares an app's root, the first bind, and its other binds. A bind without a file is left out.
 func (s *Share) Add(app string, binds []Bind) (f *Files, err error) {
 	f = &Files{app: app}
 	defer func() {
@@ -81,6 +81,9 @@ func (s *Share) Add(app string, binds []Bind) (f *Files, err error) {
 		return f, err
 	}
 	for i, b := range binds {
+		if b.File == nil {
+			continue
+		}
 		if err := f.bind(placeOf(i), b); err != nil {
 			return f, err
 		}

@@ -110,11 +110,13 @@ func namespaceInside(path string, insideOf func(int) int) string {
 
 // translateMounts replaces the sources of bind mounts by paths in the machine.
 func translateMounts(r *abi.Request, spec *specs.Spec) (binds []Bind, err error) {
-	root, err := openBind(r.Rootfs)
-	if err != nil {
-		return nil, fmt.Errorf("the app's root: %w", err)
+	root := Bind{} // of a disk
+	if len(r.Mounts) == 0 {
+		if root, err = openBind(r.Rootfs); err != nil {
+			return nil, fmt.Errorf("the app's root: %w", err)
+		}
+		root.Recursive = true
 	}
-	root.Recursive = true
 	binds = append(binds, root)
 	for i := range spec.Mounts {
 		m := &spec.Mounts[i]

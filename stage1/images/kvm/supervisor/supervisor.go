@@ -27,6 +27,7 @@ type Config struct {
 	NICs     NICs
 	Resizer  Resizer
 	Sizes    Sizes
+	Disks    Disks
 	Log      io.Writer // for messages for which no caller waits
 	// Proxy is the path of the program of proxies, and ProxyName its argv[0].
 	Proxy, ProxyName string
@@ -49,6 +50,7 @@ type Supervisor struct {
 	stopping bool
 	why      error // why the machine is given up
 	apps     map[string]*app
+	disks    int            // that were added, for their serial numbers
 	making   sync.WaitGroup // calls that make a process; grows while mu is held and stopping is false
 }
 
@@ -220,5 +222,6 @@ func (s *Supervisor) running(a *app, exec string) *process {
 func inside(r *abi.Request) *abi.Request {
 	g := *r
 	g.Cgroup, g.ConsoleSocket, g.Bundle, g.Traceparent = nil, "", "/", ""
+	g.Mounts = nil
 	return &g
 }

@@ -2,10 +2,8 @@
 // ended. Programs inside a pod link it, too, so it imports only the standard library and
 // golang.org/x/sys, and does nothing before it is called.
 //
-// A Process is a pidfd whose start time was checked when it was opened. If another process has
-// the pid by then, opening it returns an error. Only a child of this process is signalled by its
-// pid: no other process gets the pid before Children reaps the child, and Children does not reap
-// it while it is signalled.
+// The package never signals a bare pid. A Process is a pidfd whose start time was checked
+// when it was opened. If another process has the pid by then, opening it returns an error.
 //
 // Children manages the children of a process that is a child subreaper. It distinguishes
 // three kinds:
@@ -20,8 +18,7 @@
 //	undecided ── Decide ──▶ (ends) record ──▶ reaped ──▶ ended
 //	    └─────── Drop ────▶ killed ─────────▶ reaped
 //
-// A child costs neither a descriptor nor a goroutine nor a thread until it has ended: SIGCHLD
-// announces the end.
+// Each process costs a pidfd in the runtime's poller, and no thread.
 //
 // The package also has functions for processes that stage 0 and programs of a stage1 share.
 // LookPath finds a program. OpenTerminal and Slave open a terminal. Send and Receive pass

@@ -77,6 +77,6 @@ func TestASizeThatIsImpossibleIsRefusedWithItsReason(t *testing.T) {
 	}
 	s := defaults
 	if z, err := s.sizes(host, nil, []byte(`{"memory":{"limit":"1"}}`)); err == nil {
-		t.Errorf("limits that are none have the sizes %+v", z)
+		t.Errorf("malformed limits give the sizes %+v", z)
 	}
 }

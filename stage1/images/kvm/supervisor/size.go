@@ -66,7 +66,7 @@ type limits struct {
 	period        uint64
 }
 
-// with returns the limits after an update. What is not in it, or 0, stays as it is.
+// with returns the limits after an update. A limit that the update does not have, or that is 0, stays.
 func (l limits) with(r *specs.LinuxResources) limits {
 	if r == nil {
 		return l

@@ -133,9 +133,9 @@ func TestACallThatFailsGivesTheSizeOfTheMachineBack(t *testing.T) {
 	e.expect(t, "limits that cannot be changed", "machine 1 712", "guest 1", "machine 1 512", "guest 1")
 	w.guest.on(abi.AppUpdate, succeed)
 	if err := w.updateLimits("a", `{"memory":{"limit":[]}}`); err == nil {
-		t.Fatal("limits that are none were set")
+		t.Fatal("malformed limits were set")
 	}
-	e.expect(t, "limits that are none")
+	e.expect(t, "malformed limits")
 }
 
 func TestAMachineThatCannotBeResizedRefusesTheApp(t *testing.T) {

@@ -21,7 +21,7 @@ type Config struct {
 	Children *proc.Children
 	Notices  *os.File // RKT_NOTIFY_FD
 	Request  *abi.Request
-	Sandbox  *Sandbox // nil if the pod is none
+	Sandbox  *Sandbox // nil if the pod is not one of the Sandbox service
 	Share    *Share
 	Network  *Network
 	NICs     NICs

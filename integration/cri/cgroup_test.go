@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,19 +42,23 @@ func hierarchies(t *testing.T) map[string]string {
 	return found
 }
 
+// run distinguishes the cgroups of this process from those of other runs of the tests. In an
+// enclosure each of them has the same pid.
+var run = strings.ToLower(rand.Text()[:8])
+
 // podsCgroup returns the parent of the cgroups of the column's pods, which are all burstable. A
 // kubelet with a cgroup root of its own has the same path.
 func (c *column) podsCgroup() string {
 	if c.systemd {
-		return slicePath(fmt.Sprintf("rktcri%d-kubepods-burstable", c.number))
+		return slicePath(fmt.Sprintf("rktcri%s%d-kubepods-burstable", run, c.number))
 	}
-	return fmt.Sprintf("/rkt-cri-%d-%d/kubepods/burstable", os.Getpid(), c.number)
+	return fmt.Sprintf("/rkt-cri-%s-%d/kubepods/burstable", run, c.number)
 }
 
 // podCgroup is the cgroup of a pod.
 func (c *column) podCgroup(serial int) string {
 	if c.systemd {
-		return slicePath(fmt.Sprintf("rktcri%d-kubepods-burstable-pod%d", c.number, serial))
+		return slicePath(fmt.Sprintf("rktcri%s%d-kubepods-burstable-pod%d", run, c.number, serial))
 	}
 	return fmt.Sprintf("%s/pod%d", c.podsCgroup(), serial)
 }

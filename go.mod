@@ -2,6 +2,10 @@ module github.com/rkt/containerd-shim-rkt-v1
 
 go 1.26.6
 
+// A server and a supervisor set how many processors they use. To follow the limit of their own
+// cgroup, Go's runtime would keep two files open in each.
+godebug containermaxprocs=0
+
 require (
 	github.com/ProtonMail/go-crypto v1.4.1
 	github.com/appc/spec v0.8.11

@@ -6,23 +6,24 @@ import (
 	"os"
 	"sync"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Child is a child of this process. Children reaps it after it has ended and its verdict is
-// known.
+// known. Before that, no other process can get its pid, so it is signalled by its pid, under the
+// lock under which it is reaped.
 type Child struct {
-	p    *Process
-	done chan struct{}
+	pid   int
+	start uint64
+	over  bool // it has ended; guarded by the lock of its Children
+	done  chan struct{}
 
 	decide        sync.Once
 	decided       chan struct{}
 	record, ended func(Exit) // set before decided is closed
+	exit          Exit       // set when over is
 
 	mu     sync.Mutex
 	reaped bool
-	exit   Exit // set before done is closed
 }
 
 // Start starts a program as os.StartProcess does: argv[0] is its path. Children reaps the
@@ -77,10 +78,10 @@ func (c *Child) Drop() Exit {
 }
 
 // PID returns the child's pid.
-func (c *Child) PID() int { return c.p.PID() }
+func (c *Child) PID() int { return c.pid }
 
 // StartTime returns the child's start time, in clock ticks since boot.
-func (c *Child) StartTime() uint64 { return c.p.StartTime() }
+func (c *Child) StartTime() uint64 { return c.start }
 
 // Done is closed when the child was reaped and the functions of its verdict have returned.
 func (c *Child) Done() <-chan struct{} { return c.done }
@@ -96,20 +97,28 @@ func (c *Child) Wait() Exit {
 func (c *Child) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.reaped || !c.p.Alive() {
-		return fmt.Errorf("process %d: %w", c.p.pid, ErrGone)
+	if !c.runsLocked() {
+		return fmt.Errorf("process %d: %w", c.pid, ErrGone)
 	}
-	return c.p.Signal(sig)
+	// A child that ends now is a zombie, and accepts any signal.
+	if err := syscall.Kill(c.pid, sig); err != nil {
+		return fmt.Errorf("signal %d to process %d: %w", int(sig), c.pid, err)
+	}
+	return nil
+}
+
+// runsLocked reports whether the child exists and has not ended.
+func (c *Child) runsLocked() bool {
+	if c.reaped {
+		return false
+	}
+	_, ended, err := endOf(c.pid)
+	return err == nil && !ended
 }
 
 // Kill sends SIGKILL to the child. If the child has ended, it returns nil.
 func (c *Child) Kill() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.reaped {
-		return nil
-	}
-	if err := c.p.Signal(syscall.SIGKILL); !errors.Is(err, ErrGone) {
+	if err := c.Signal(syscall.SIGKILL); !errors.Is(err, ErrGone) {
 		return err
 	}
 	return nil
@@ -128,8 +137,8 @@ func (c *Child) SignalGroup(sig syscall.Signal) error {
 	if c.reaped {
 		return nil
 	}
-	if err := syscall.Kill(-c.p.pid, sig); err != nil && err != syscall.ESRCH {
-		return fmt.Errorf("send signal %d to the process group %d: %w", sig, c.p.pid, err)
+	if err := syscall.Kill(-c.pid, sig); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("send signal %d to the process group %d: %w", sig, c.pid, err)
 	}
 	return nil
 }
@@ -139,15 +148,7 @@ func (c *Child) Pidfd() (*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reaped {
-		return nil, fmt.Errorf("process %d: %w", c.p.pid, ErrGone)
+		return nil, fmt.Errorf("process %d: %w", c.pid, ErrGone)
 	}
-	var fd int
-	err := Control(c.p.fd, func(own int) (err error) {
-		fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("duplicate the pidfd of process %d: %w", c.p.pid, err)
-	}
-	return os.NewFile(uintptr(fd), "pidfd"), nil
+	return pidfd(c.pid)
 }

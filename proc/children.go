@@ -38,7 +38,7 @@ type Children struct {
 	sigchld chan os.Signal
 	stop    chan struct{}
 	stopped chan struct{}
-	waits   sync.WaitGroup // one for each owned child
+	waits   sync.WaitGroup // one for each owned child, until its functions have returned
 }
 
 // NewChildren starts the reaping of unknown children. Close ends it.
@@ -57,12 +57,14 @@ func NewChildren() *Children {
 	return c
 }
 
-// Close stops the reaping of unknown children. It waits until every other child was reaped,
-// or until ctx is done.
+// Close waits until every child that was made or taken is reaped, or until ctx is done. After
+// that, no child is reaped any more.
 func (c *Children) Close(ctx context.Context) error {
-	signal.Stop(c.sigchld)
-	close(c.stop)
-	<-c.stopped
+	defer func() {
+		signal.Stop(c.sigchld)
+		close(c.stop)
+		<-c.stopped
+	}()
 	done := make(chan struct{})
 	go func() {
 		c.waits.Wait()
@@ -97,18 +99,38 @@ func (c *Children) look() {
 	}
 }
 
-// sweep reaps the unknown children that have ended. The kernel reports one ended child at a
-// time, and the same one until it is reaped. So a child with an owner hides the next ones.
-// That is why sweep is called again when such a child was reaped, and when an Expect ends.
+// sweep reaps the unknown children that have ended, and tells the others of their end. The kernel
+// reports one ended child at a time, and the same one until it is reaped. So a child with an owner
+// hides the next ones. That is why each owned child is then looked at, and why sweep is called again
+// when such a child was reaped, and when an Expect ends. Other code may have reaped an owned child,
+// so each is also looked at if no child that has ended is left.
 func (c *Children) sweep() {
 	for {
 		info, ok, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
-		if err != nil || !ok {
-			return // ECHILD: no children at all
-		}
-		if !c.reapUnknown(int(info.pid)) {
+		if err != nil || !ok || !c.reapUnknown(int(info.pid)) { // ECHILD: no children at all
+			c.findEnds()
 			return
 		}
+	}
+}
+
+// findEnds looks which of the owned children have ended.
+func (c *Children) findEnds() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for pid, child := range c.owned {
+		if child.over {
+			continue
+		}
+		info, ok, err := endOf(pid)
+		if err == nil && !ok {
+			continue
+		}
+		child.over, child.exit = true, info.exit(time.Now())
+		if err != nil { // other code has reaped the child, so its exit code is lost
+			child.exit = Exit{Code: 255, Time: time.Now()}
+		}
+		go c.end(child)
 	}
 }
 
@@ -140,6 +162,13 @@ func (c *Children) Expect() (release func()) {
 	})
 }
 
+// endOf returns how a child has ended, without reaping it; ok is false if it has not ended. For a
+// child that this process traces, waitid(2) also reports stops.
+func endOf(pid int) (info childInfo, ok bool, err error) {
+	info, ok, err = waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
+	return info, ok && info.ended(), err
+}
+
 // Make calls start, which returns the pid of a new child of this process that no other code
 // waits for. The child is not reaped before its verdict, by Decide or Drop, so its exit can
 // be recorded even if the child ends at once.
@@ -154,12 +183,12 @@ func (c *Children) Make(start func() (pid int, err error)) (*Child, error) {
 	if pid < 1 { // to kill(2), these are all processes of the machine, or of a group
 		return nil, fmt.Errorf("start a process: %d is no pid of one", pid)
 	}
-	p, err := Open(pid, 0)
+	child, err := c.take(pid, 0)
 	if err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // without an owner, it is reaped as an unknown child
 		return nil, fmt.Errorf("start process %d: %w", pid, err)
 	}
-	return c.own(p)
+	return child, nil
 }
 
 // ErrNotChild says that a process is not a child of this one.
@@ -171,18 +200,11 @@ var ErrNotChild = errors.New("not a child of this process")
 // process has another parent.
 func (c *Children) Take(pid int, startTime uint64) (*Child, error) {
 	defer c.Expect()()
-	p, err := Open(pid, startTime)
+	child, err := c.take(pid, startTime)
 	if err != nil {
-		return nil, fmt.Errorf("adopt: %w", err)
-	}
-	if _, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT); err != nil {
-		_ = p.Close()
-		if errors.Is(err, unix.ECHILD) {
-			err = ErrNotChild
-		}
 		return nil, fmt.Errorf("adopt process %d: %w", pid, err)
 	}
-	return c.own(p)
+	return child, nil
 }
 
 // Adopt is Take followed by Decide.
@@ -201,59 +223,60 @@ func (c *Children) All() []*Child {
 	return slices.Collect(maps.Values(c.owned))
 }
 
-// own makes c the owner of a process.
-func (c *Children) own(p *Process) (*Child, error) {
+func (c *Children) take(pid int, startTime uint64) (*Child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ownLocked(p)
+	return c.takeLocked(pid, startTime)
 }
 
-func (c *Children) ownLocked(p *Process) (*Child, error) {
-	if c.owned[p.pid] != nil {
-		_ = p.Close()
-		return nil, fmt.Errorf("process %d is waited for already", p.pid)
+// takeLocked makes c the owner of a child. Children reaps no process while the lock is held, so
+// that the pid of a child that exists is not reused.
+func (c *Children) takeLocked(pid int, startTime uint64) (*Child, error) {
+	if c.owned[pid] != nil {
+		return nil, errors.New("waited for already")
 	}
-	child := &Child{p: p, done: make(chan struct{}), decided: make(chan struct{})}
-	c.owned[p.pid] = child
-	c.waits.Go(func() { c.await(child) })
+	_, _, notOurs := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
+	start, err := StartTime(pid)
+	if err != nil {
+		return nil, err
+	}
+	if startTime != 0 && start != startTime {
+		return nil, fmt.Errorf("the pid is of a process started at %d, not at %d: %w", start, startTime, ErrGone)
+	}
+	if errors.Is(notOurs, unix.ECHILD) {
+		return nil, ErrNotChild
+	}
+	if notOurs != nil {
+		return nil, notOurs
+	}
+	child := &Child{pid: pid, start: start, done: make(chan struct{}), decided: make(chan struct{})}
+	c.owned[pid] = child
+	c.waits.Add(1)
 	return child, nil
 }
 
-// await waits for the end of a child and its verdict, and carries the verdict out.
-func (c *Children) await(child *Child) {
-	_ = waitReadable(child.p.fd)
+// end waits for the verdict on a child that has ended, and carries it out.
+func (c *Children) end(child *Child) {
+	defer c.waits.Done()
 	<-child.decided
-	exit := peek(child.p.pid)
 	if child.record != nil {
-		child.record(exit)
+		child.record(child.exit)
 	}
-	c.reap(child, exit)
+	c.reap(child)
 	c.look()
 	if child.ended != nil {
-		child.ended(exit)
+		child.ended(child.exit)
 	}
 	close(child.done)
 }
 
-// peek returns how a child has ended, without reaping it. It may wait for the child's
-// tracer, which the kernel notifies first.
-func peek(pid int) Exit {
-	info, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOWAIT)
-	if err != nil {
-		// Other code has reaped the child, so its exit code is lost.
-		return Exit{Code: 255, Time: time.Now()}
-	}
-	return info.exit(time.Now())
-}
-
 // reap reaps an ended child. If a later process gets its pid, that process is unknown.
-func (c *Children) reap(child *Child, exit Exit) {
+func (c *Children) reap(child *Child) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	child.mu.Lock()
 	defer child.mu.Unlock()
-	_, _, _ = waitid(unix.P_PID, child.p.pid, unix.WEXITED|unix.WNOHANG)
-	delete(c.owned, child.p.pid)
-	_ = child.p.Close()
-	child.reaped, child.exit = true, exit
+	_, _, _ = waitid(unix.P_PID, child.pid, unix.WEXITED|unix.WNOHANG)
+	delete(c.owned, child.pid)
+	child.reaped = true
 }

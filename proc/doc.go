@@ -2,8 +2,10 @@
 // ended. Programs inside a pod link it, too, so it imports only the standard library and
 // golang.org/x/sys, and does nothing before it is called.
 //
-// The package never signals a bare pid. A Process is a pidfd whose start time was checked
-// when it was opened. If another process has the pid by then, opening it returns an error.
+// A Process is a pidfd whose start time was checked when it was opened. If another process has
+// the pid by then, opening it returns an error. Only a child of this process is signalled by its
+// pid: no other process gets the pid before Children reaps the child, and Children does not reap
+// it while it is signalled.
 //
 // Children manages the children of a process that is a child subreaper. It distinguishes
 // three kinds:
@@ -18,7 +20,8 @@
 //	undecided ── Decide ──▶ (ends) record ──▶ reaped ──▶ ended
 //	    └─────── Drop ────▶ killed ─────────▶ reaped
 //
-// Each process costs a pidfd in the runtime's poller, and no thread.
+// A child costs neither a descriptor nor a goroutine nor a thread until it has ended: SIGCHLD
+// announces the end.
 //
 // The package also has functions for processes that stage 0 and programs of a stage1 share.
 // LookPath finds a program. OpenTerminal and Slave open a terminal. Send and Receive pass

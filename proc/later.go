@@ -69,20 +69,16 @@ func (c *Children) adoptLaterLocked(pid int) bool {
 	if l == nil {
 		return false
 	}
-	if _, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT); err != nil {
+	child, err := c.takeLocked(pid, l.start)
+	if errors.Is(err, ErrNotChild) || errors.Is(err, ErrGone) { // gone: another process has the pid by now
 		return false
-	}
-	p, err := Open(pid, l.start)
-	if errors.Is(err, ErrGone) {
-		return false // another process has the pid by now
 	}
 	if err != nil {
 		return true // no descriptor is free: the process stays a zombie until the next sweep
 	}
 	delete(c.later, pid)
 	l.adopted = true
-	if child, err := c.ownLocked(p); err == nil {
-		child.Decide(l.record, l.ended)
-	}
+	child.Decide(l.record, l.ended)
+	c.look() // it may have ended
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
@@ -45,7 +46,8 @@ func undecided(t *testing.T, c *proc.Children, script string) *proc.Child {
 		if err != nil {
 			return 0, err
 		}
-		return p.Pid, nil
+		pid := p.Pid
+		return pid, p.Release()
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -165,6 +167,71 @@ func TestNoExitIsLostAmongManyBirths(t *testing.T) {
 	for i := range n {
 		if !strings.Contains(d.read(), fmt.Sprintf("record %d %d 0", i, i)) {
 			t.Errorf("no record of %d", i)
+		}
+	}
+}
+
+// The kernel reports the zombie that nobody reaps, and not those after it.
+func TestAnEndIsFoundBehindAnUndecidedZombie(t *testing.T) {
+	c, d := newChildren(t), &diary{}
+	first := undecided(t, c, "exit 1")
+	wait.Until(t, "the end of the process", func() bool { return zombie(first.PID()) })
+	second := start(t, c, "exit 2")
+	if e := second.Wait(); e.Code != 2 {
+		t.Errorf("exit %+v", e)
+	}
+	third := start(t, c, "exec sleep 1000")
+	if err := third.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	third.Wait()
+	d.keep(first, "web")
+	first.Wait()
+	if got := d.read(); got != "record web 1 0; announce web" {
+		t.Errorf("the diary says %q", got)
+	}
+}
+
+// A supervisor has a child for each app of its pod.
+func TestAChildCostsNoDescriptor(t *testing.T) {
+	c := newChildren(t)
+	undecided(t, c, "exec sleep 1000") // os.StartProcess may keep descriptors for itself the first time
+	before := descriptors(t)
+	for range 5 {
+		undecided(t, c, "exec sleep 1000")
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors are open, before five children %d", after, before)
+	}
+}
+
+// descriptors returns how many descriptors this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
+// The exit code is lost, but nobody waits for ever.
+func TestTheEndOfAChildThatOtherCodeReapsIsNotMissed(t *testing.T) {
+	c := newChildren(t)
+	for range 50 {
+		child := undecided(t, c, "exec sleep 1000")
+		reaped := make(chan error)
+		go func() {
+			_, err := syscall.Wait4(child.PID(), nil, 0, nil)
+			reaped <- err
+		}()
+		if err := syscall.Kill(child.PID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-reaped
+		child.Decide(nil, nil)
+		if exit := child.Wait(); exit.Code != 137 && exit.Code != 255 {
+			t.Errorf("%+v", exit)
 		}
 	}
 }

@@ -54,9 +54,16 @@ func waitid(idType, id, options int) (info childInfo, ok bool, err error) {
 	return info, info.pid != 0, nil
 }
 
-// Values of si_code for a child that has ended. A killed child has CLD_KILLED or
-// CLD_DUMPED.
-const cldExited = 1
+// Values of si_code for a child that has ended. The values after them are of children that were
+// stopped or continued.
+const (
+	cldExited = iota + 1
+	cldKilled
+	cldDumped
+)
+
+// ended reports whether a child has ended.
+func (i childInfo) ended() bool { return i.code >= cldExited && i.code <= cldDumped }
 
 // exit returns the exit. As in a shell, the code after a signal is 128 + signal
 // (requirements.md#X1).

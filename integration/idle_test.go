@@ -220,11 +220,11 @@ func (c *column) expectLess(t *testing.T, when string, ours, runcs containerd.Ta
 	}
 }
 
-// The containers of a pod have no more memory than with runc's shim. Each has three files open in
-// the server: a connection of containerd's, the directory by which its cgroup is locked, and the
-// notification of an OOM. With runc's shim these are two.
+// The containers of a pod have no more memory than with runc's shim. Each has two files open in
+// the server, as with runc's shim: a connection of containerd's, and the directory by which its cgroup
+// is locked.
 func TestManyContainersOfAPodTakeNoMoreMemoryThanWithRunc(t *testing.T) {
-	const filesOfPod, filesOfContainer = 30, 3
+	const filesOfPod, filesOfContainer = 30, 2
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		n := 10
 		if *longFlag {

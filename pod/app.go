@@ -246,7 +246,7 @@ func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {
 	})
 	if !own {
 		// Watch before the process exists, because the kernel may kill it at once.
-		if a.oom, err = g.WatchOOM(a.oomKilled); err != nil {
+		if a.oom, err = a.pod.ooms.Watch(g, a.oomKilled); err != nil {
 			return fmt.Errorf("container %s: %w", a.id, err)
 		}
 		undo.add(a.oom.Close)

@@ -47,6 +47,8 @@ type PodConfig struct {
 type Pod struct {
 	cfg PodConfig
 
+	ooms cgroup.OOMWatches // of the apps
+
 	mu      sync.Mutex
 	apps    map[AppID]*app
 	debugs  map[*DebugApp]struct{} // nil before the first one

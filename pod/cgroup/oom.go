@@ -16,19 +16,27 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
+// OOMWatches has the watches of the cgroups of one pod. The zero value has none.
+//
+// On version 1 they share an eventfd and a goroutine. On version 2 each watch has its own: the
+// file is memory.events itself, which can be polled. inotify is not used, because a host with
+// many pods would reach the limit of 128 instances per user. The goroutines sleep in the runtime's
+// poller.
+type OOMWatches struct {
+	mu      sync.Mutex
+	eventfd *os.File               // nil if no cgroup of version 1 is watched
+	ended   chan struct{}          // closed when the goroutine of eventfd has ended
+	watches map[*OOMWatch]struct{} // of eventfd
+	removed uint64                 // watches that were closed, whose cgroups' removal the kernel will announce
+}
+
 // OOMWatch reports when the kernel kills processes of a cgroup, or of a cgroup below it, for
 // lack of memory.
-//
-// It costs one descriptor and one goroutine that sleeps in the runtime's poller. On version
-// 1 the descriptor is an eventfd, on version 2 memory.events itself, which can be polled.
-// inotify is not used, because a host with many pods would reach the limit of 128 instances
-// per user.
 type OOMWatch struct {
 	group   *Group
-	file    *os.File
 	publish func()
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when the goroutine has ended
+	end     func() error // called once, by Close
+	ending  sync.Once
 
 	// mu is held during publish, so that Report returns only after all kills that another
 	// goroutine has found were published.
@@ -37,97 +45,208 @@ type OOMWatch struct {
 }
 
 // On version 1 the kernel announces that memory ran out, but not that it kills a process
-// after that, which may be in another cgroup. The watch polls for the kill, in pauses that
+// after that, which may be in another cgroup. The goroutine polls for the kill, in pauses that
 // double, up to oomLimit.
 const (
 	firstOOMPause = time.Millisecond
 	oomLimit      = 2 * time.Second
 )
 
-// WatchOOM calls publish each time that it finds new kills. publish must not block. If the
-// cgroup's memory is not accounted, WatchOOM returns nil, which Report and Close accept.
-func (g *Group) WatchOOM(publish func()) (*OOMWatch, error) {
+// Watch calls publish each time that it finds new kills in the cgroup g. publish must not
+// block. If the cgroup's memory is not accounted, Watch returns nil, which Report and Close
+// accept.
+func (o *OOMWatches) Watch(g *Group, publish func()) (*OOMWatch, error) {
 	if g.Dir("memory") == "" {
 		return nil, nil
 	}
-	open := g.openOOMEventFD
-	if g.record.Version == 2 {
-		open = g.openMemoryEvents
+	w := &OOMWatch{group: g, publish: publish}
+	if g.lock == nil { // a new cgroup has had no process
+		w.kills, _ = w.count()
 	}
-	f, err := open()
+	begin := o.listenTo
+	if g.record.Version == 2 {
+		begin = (*OOMWatch).poll
+	}
+	err := begin(w)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cgroup %s: watch its memory: %w", g.Path(), err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	w := &OOMWatch{group: g, file: f, publish: publish, cancel: cancel, done: make(chan struct{})}
-	if g.lock == nil { // a new cgroup has had no process
-		w.kills, _ = w.count()
-	}
-	watch := w.listen
-	if g.record.Version == 2 {
-		watch = w.poll
-	}
-	go func() {
-		defer close(w.done)
-		watch(ctx)
-	}()
 	return w, nil
 }
 
-func (g *Group) openMemoryEvents() (*os.File, error) {
-	return os.Open(filepath.Join(g.Dir("memory"), "memory.events"))
-}
-
-// openOOMEventFD returns an eventfd that the kernel writes to when it runs out of
-// memory in the cgroup or above it.
-func (g *Group) openOOMEventFD() (*os.File, error) {
-	dir := g.Dir("memory")
+// listenTo lets the kernel write to the eventfd when it runs out of memory in the cgroup or
+// above it.
+func (o *OOMWatches) listenTo(w *OOMWatch) error {
+	dir := w.group.Dir("memory")
 	control, err := proc.OpenFD(filepath.Join(dir, "memory.oom_control"), os.O_RDONLY)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unix.Close(control)
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.eventfd
+	if f == nil {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			return fmt.Errorf("make an eventfd: %w", err)
+		}
+		f = os.NewFile(uintptr(fd), "eventfd of OOMs")
+	}
+	err = proc.Control(f, func(fd int) error {
+		return proc.WriteFile(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, control))
+	})
 	if err != nil {
-		return nil, fmt.Errorf("make an eventfd: %w", err)
+		if o.eventfd == nil {
+			_ = f.Close()
+		}
+		return err
 	}
-	f := os.NewFile(uintptr(fd), "eventfd of "+g.Path())
-	request := fmt.Sprintf("%d %d", fd, control)
-	if err := proc.WriteFile(filepath.Join(dir, "cgroup.event_control"), request); err != nil {
-		_ = f.Close()
-		return nil, err
+	if o.eventfd == nil {
+		o.eventfd, o.ended, o.removed, o.watches = f, make(chan struct{}), 0, map[*OOMWatch]struct{}{}
+		go o.listen(f, o.ended)
 	}
-	return f, nil
+	o.watches[w] = struct{}{}
+	w.end = func() error { return o.forget(w) }
+	return nil
+}
+
+// forget ends the watch of a cgroup, and with the last one the goroutine.
+func (o *OOMWatches) forget(w *OOMWatch) error {
+	o.mu.Lock()
+	delete(o.watches, w)
+	if len(o.watches) > 0 {
+		if _, err := w.count(); err == nil { // it is there, so its removal is still to be announced
+			o.removed++
+		}
+		o.mu.Unlock()
+		return nil
+	}
+	f, ended := o.eventfd, o.ended
+	o.eventfd = nil
+	o.mu.Unlock()
+	err := f.Close()
+	<-ended
+	return err
+}
+
+// listen is the goroutine of the eventfd. It polls until it has found as many kills as were
+// announced. An announcement may have no kill: the kernel may kill a process of a cgroup that is
+// not watched, and announces an OOM of the pod for each of its cgroups.
+func (o *OOMWatches) listen(f *os.File, ended chan<- struct{}) {
+	defer close(ended)
+	var announced uint64 // and not found
+	var pause time.Duration
+	var limit time.Time
+	for {
+		var next time.Time // none
+		if announced > 0 {
+			next = time.Now().Add(pause)
+			pause *= 2
+		}
+		_ = f.SetReadDeadline(next)
+		more, err := o.read(f)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return // closed
+		}
+		if more > 0 {
+			announced += more
+			pause, limit = firstOOMPause, time.Now().Add(oomLimit)
+		}
+		if announced > 0 {
+			announced -= min(announced, o.look(more > 0))
+		}
+		if !time.Now().Before(limit) {
+			announced = 0
+		}
+	}
+}
+
+// read waits for announcements and returns how many there were, without those of removed
+// cgroups.
+func (o *OOMWatches) read(f *os.File) (uint64, error) {
+	var count [8]byte
+	if _, err := f.Read(count[:]); err != nil {
+		return 0, err
+	}
+	n := binary.NativeEndian.Uint64(count[:])
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	gone := min(n, o.removed)
+	o.removed -= gone
+	return n - gone, nil
+}
+
+// look publishes unpublished kills of all watched cgroups, and returns their number. With
+// disableOOMKiller the kernel stops the processes instead of killing one; right after an
+// announcement look publishes and counts that, too.
+func (o *OOMWatches) look(announced bool) (found uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for w := range o.watches {
+		n := w.report()
+		if n == 0 && announced && w.stuck() {
+			w.mu.Lock()
+			w.publish()
+			w.mu.Unlock()
+			n = 1
+		}
+		found += n
+	}
+	return found
+}
+
+// poll starts the goroutine of a watch on version 2.
+func (w *OOMWatch) poll() error {
+	f, err := os.Open(filepath.Join(w.group.Dir("memory"), "memory.events"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = awaitChange(ctx, f, func([]byte) (bool, error) {
+			w.report()
+			return false, nil
+		})
+	}()
+	w.end = func() error {
+		cancel()
+		err := f.Close()
+		<-ended
+		return err
+	}
+	return nil
 }
 
 // Report publishes unpublished kills. When it returns, every kill from before the call has
 // been published.
 func (w *OOMWatch) Report() {
 	if w != nil {
-		_ = w.report()
+		w.report()
 	}
 }
 
-// report is Report, and reports whether there was a new kill.
-func (w *OOMWatch) report() bool {
+// report is Report, and returns the number of the new kills.
+func (w *OOMWatch) report() (found uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, err := w.count()
 	if err != nil {
-		return false // the cgroup is being removed
+		return 0 // the cgroup is being removed
 	}
-	risen := false
 	for dir, n := range now {
-		risen = risen || n > w.kills[dir]
+		found += n - min(n, w.kills[dir])
 	}
 	w.kills = now
-	if risen {
+	if found > 0 {
 		w.publish()
 	}
-	return risen
+	return found
 }
 
 // count returns how often the kernel has killed, by directory. On version 2 the
@@ -156,49 +275,6 @@ func countBelow(dir string, kills map[string]uint64) error {
 	return err
 }
 
-// poll is the goroutine of a watch on version 2.
-func (w *OOMWatch) poll(ctx context.Context) {
-	_ = awaitChange(ctx, w.file, func([]byte) (bool, error) {
-		w.report()
-		return false, nil
-	})
-}
-
-// listen is the goroutine of a watch on version 1.
-func (w *OOMWatch) listen(ctx context.Context) {
-	var count [8]byte
-	for {
-		n, err := w.file.Read(count[:])
-		announced := binary.NativeEndian.Uint64(count[:])
-		if err != nil || n < len(count) || announced == 0 {
-			return // closed
-		}
-		// Of several announcements the last kill may still be coming, after those that are found
-		// at once.
-		for range min(announced, 2) {
-			w.find(ctx)
-		}
-	}
-}
-
-// find polls for a kill after the kernel's announcement. With disableOOMKiller the kernel
-// stops the processes instead of killing one; find publishes that, too.
-func (w *OOMWatch) find(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, oomLimit)
-	defer cancel()
-	for wait := firstOOMPause; !w.report(); wait *= 2 {
-		if w.stuck() {
-			w.mu.Lock()
-			w.publish()
-			w.mu.Unlock()
-			return
-		}
-		if proc.Sleep(ctx, wait) != nil {
-			return // the kernel has killed a process of another cgroup
-		}
-	}
-}
-
 // stuck reports whether the processes of the cgroup wait for memory.
 func (w *OOMWatch) stuck() bool {
 	control, err := readKeyed(filepath.Join(w.group.Dir("memory"), "memory.oom_control"))
@@ -206,15 +282,9 @@ func (w *OOMWatch) stuck() bool {
 }
 
 // Close ends the watch. After that only Report publishes.
-func (w *OOMWatch) Close() error {
-	if w == nil {
-		return nil
-	}
-	w.cancel()
-	err := w.file.Close()
-	<-w.done
-	if errors.Is(err, os.ErrClosed) {
-		return nil
+func (w *OOMWatch) Close() (err error) {
+	if w != nil {
+		w.ending.Do(func() { err = w.end() })
 	}
 	return err
 }

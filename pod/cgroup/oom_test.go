@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,8 +22,14 @@ func limited16M() *specs.LinuxResources {
 // watch counts what a watch publishes.
 func watch(t *testing.T, g *Group) (w *OOMWatch, published func() int) {
 	t.Helper()
+	return watchIn(t, new(OOMWatches), g)
+}
+
+// watchIn is watch for a cgroup of a pod with several.
+func watchIn(t *testing.T, pod *OOMWatches, g *Group) (w *OOMWatch, published func() int) {
+	t.Helper()
 	events := make(chan struct{}, 1000)
-	w, err := g.WatchOOM(func() { events <- struct{}{} })
+	w, err := pod.Watch(g, func() { events <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,14 +129,85 @@ func TestAnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 	if err := os.WriteFile(limit, []byte("16777216"), 0); err != nil {
 		t.Fatal(err)
 	}
-	_, killed := watch(t, victim)
-	_, spared := watch(t, bystander)
+	pod := new(OOMWatches)
+	_, killed := watchIn(t, pod, victim)
+	_, spared := watchIn(t, pod, bystander)
 	enter(t, bystander, "exec sleep 60")
 	enter(t, victim, exhaust+"; exec sleep 60")
 	wait.Until(t, "the kill is published", func() bool { return killed() == 1 })
 	wait.Still(t, "how often the neighbour is published", spared)
 	if spared() != 0 {
 		t.Error("the neighbour was published, too")
+	}
+}
+
+// On version 1 the watches of a pod share a descriptor. The kernel announces on it that a cgroup was
+// removed, which is not taken for the announcement of a kill.
+// requirements.md#C5
+func TestTheWatchesOfAPodShareADescriptor(t *testing.T) {
+	needMemory(t)
+	needV1(t)
+	pod := new(OOMWatches)
+	last := create(t, "oom-last", limited16M())
+	_, published := watchIn(t, pod, last)
+	before := descriptors(t)
+	const others = 8
+	for n := range others {
+		g := create(t, fmt.Sprintf("oom-other-%d", n), nil)
+		w, killed := watchIn(t, pod, g)
+		if now := descriptors(t); now != before+1 { // the lock of the cgroup
+			t.Fatalf("another cgroup has %d descriptors, want 1", now-before)
+		}
+		if err := errors.Join(w.Close(), g.End(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if killed() != 0 {
+			t.Error("the removal of a cgroup was published")
+		}
+	}
+	wait.Until(t, "the kernel has announced the removals", func() bool {
+		pod.mu.Lock()
+		defer pod.mu.Unlock()
+		return pod.removed == 0
+	})
+	for n := 1; n <= 2; n++ {
+		enter(t, last, exhaust+"; exec sleep 60")
+		wait.Until(t, fmt.Sprintf("kill %d is published", n), func() bool { return published() == n })
+	}
+	first := pod.eventfd
+	for w := range pod.watches {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if pod.eventfd != nil || first.Close() == nil {
+		t.Error("the descriptor is open without a watch")
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Kills in several cgroups at once are each published for their cgroup.
+// requirements.md#C5
+func TestKillsInSeveralCgroupsAtOnce(t *testing.T) {
+	needMemory(t)
+	pod := new(OOMWatches)
+	var published []func() int
+	for n := range 4 {
+		g := create(t, fmt.Sprintf("oom-at-once-%d", n), limited16M())
+		_, kills := watchIn(t, pod, g)
+		published = append(published, kills)
+		enter(t, g, exhaust+"; exec sleep 60")
+	}
+	for n, kills := range published {
+		wait.Until(t, fmt.Sprintf("the kill in cgroup %d is published", n), func() bool { return kills() == 1 })
 	}
 }
 
@@ -151,7 +229,7 @@ func TestNoWatchWithoutTheController(t *testing.T) {
 		{Version: 1, Path: "/x", Dirs: map[string]string{"devices": "/nowhere"}},
 		{Version: 2, Path: "/x", Dirs: map[string]string{"": t.TempDir()}},
 	} {
-		w, err := newGroup(r, nil).WatchOOM(func() {})
+		w, err := new(OOMWatches).Watch(newGroup(r, nil), func() {})
 		if w != nil || err != nil {
 			t.Errorf("%v: %v, %v", r, w, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
@@ -26,6 +27,7 @@ type agent struct {
 	sizing   chan struct{} // has room for one
 	end      chan struct{} // closed when the host has asked for the end
 	once     sync.Once
+	ooms     cgroup.OOMWatches // of the apps
 
 	mu   sync.Mutex
 	apps map[string]*app

@@ -68,7 +68,7 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 			return err
 		}
 	}
-	if p.oom, err = p.group.WatchOOM(func() { a.notify(abi.Notice{OOM: true, App: p.name}) }); err != nil {
+	if p.oom, err = a.ooms.Watch(p.group, func() { a.notify(abi.Notice{OOM: true, App: p.name}) }); err != nil {
 		return err
 	}
 	return a.process(ctx, c, p)

@@ -37,6 +37,7 @@ func ofMachines() []string {
 		"TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes",
 		"TestAMachine",
 		"TestAMachineHasAnImageAsTheRootOfAContainer",
+		"TestAMachineHasTheBlockDevicesOfItsContainersAndNoOthers",
 		"TestAMachineHasTheAddressesOfItsNetworkNamespace",
 		"TestAMachineHasTheAddressesThatItsNamespaceGetsBeforeStart",
 		"TestANetworkThatAMachineCannotHaveIsRefusedByName",

@@ -22,9 +22,10 @@ const cgroups = "/rkt/"
 
 // app is an app in the machine.
 type app struct {
-	name  string
-	group *cgroup.Group
-	oom   *cgroup.OOMWatch
+	name    string
+	volumes []volume
+	group   *cgroup.Group
+	oom     *cgroup.OOMWatch
 
 	mu      sync.Mutex
 	masters map[string]*os.File // terminals, by exec; of the app itself under ""
@@ -52,8 +53,14 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 		spec.Linux = &struct{ Resources *specs.LinuxResources }{}
 	}
 	p := &app{name: c.Call.App, masters: map[string]*os.File{}, execs: map[int]string{}}
+	if p.volumes, err = makeNodes(c.Volumes); err != nil {
+		return errors.Join(err, removeNodes(p.name))
+	}
+	if r := spec.Linux.Resources; r != nil {
+		r.Devices = rulesInside(r.Devices, p.volumes)
+	}
 	if p.group, err = (cgroup.Maker{}).Create(cgroup.Path{Spec: cgroups + p.name}, spec.Linux.Resources); err != nil {
-		return err
+		return errors.Join(err, removeNodes(p.name))
 	}
 	a.mu.Lock()
 	a.apps[p.name] = p // the app may end before its call does
@@ -85,7 +92,7 @@ func (a *agent) drop(ctx context.Context, p *app) error {
 	}
 	p.masters = nil
 	p.mu.Unlock()
-	err := errors.Join(p.oom.Close(), p.group.Kill(ctx), p.group.Remove(ctx), unmountDisk(p.name))
+	err := errors.Join(p.oom.Close(), p.group.Kill(ctx), p.group.Remove(ctx), unmountDisk(p.name), removeNodes(p.name))
 	forgetFiles()
 	return err
 }
@@ -250,6 +257,7 @@ func (p *app) update(text []byte) error {
 	if err := json.Unmarshal(text, &res); err != nil {
 		return fmt.Errorf("the limits: %w", err)
 	}
+	res.Devices = rulesInside(res.Devices, p.volumes)
 	_, err := p.group.Update(&res)
 	return err
 }

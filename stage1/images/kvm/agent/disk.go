@@ -14,9 +14,6 @@ import (
 
 // mountDisk mounts the disk of an app.
 func mountDisk(app string, d *channel.Disk) error {
-	if err := loadLater("virtio_blk"); err != nil {
-		return err
-	}
 	known, err := os.ReadFile("/proc/filesystems")
 	if err != nil {
 		return err
@@ -39,6 +36,9 @@ func mountDisk(app string, d *channel.Disk) error {
 
 // findDisk waits for the disk with a serial number, and returns the path of its device.
 func findDisk(serial string) (string, error) {
+	if err := loadLater("virtio_blk"); err != nil {
+		return "", err
+	}
 	found, err := newDevices()
 	if err != nil {
 		return "", err

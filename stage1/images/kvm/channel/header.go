@@ -3,7 +3,10 @@ package channel
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strconv"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
@@ -23,6 +26,8 @@ type Header struct {
 	Streams []uint32 `json:"streams,omitempty"`
 	// Disk is the root of the app of Call. Without it the root is in the share.
 	Disk *Disk `json:"disk,omitempty"`
+	// Volumes are the block devices of the app of Call.
+	Volumes []Volume `json:"volumes,omitempty"`
 	// Run is the request of `run`, for the supervisor in the guest. It is the first call.
 	Run *abi.Request `json:"run,omitempty"`
 	// Sysctl are sysctls of the machine's network, which the agent sets before a Call or Run.
@@ -41,6 +46,39 @@ type Disk struct {
 	Type     string `json:"type"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
+
+// Volume is a block device of an app. It is a disk of the machine.
+type Volume struct {
+	Serial string `json:"serial"`
+	// Node is the path of the node that the agent makes, with this mode and these owners. Mounts of the
+	// app's spec have it as their source.
+	Node string `json:"node"`
+	Mode uint32 `json:"mode"`
+	UID  uint32 `json:"uid"`
+	GID  uint32 `json:"gid"`
+	// Major and Minor are the numbers of the device on the host, by which rules of access name it.
+	Major int64 `json:"major"`
+	Minor int64 `json:"minor"`
+}
+
+// NodeOf returns the path of the node of an app's volume.
+func NodeOf(app string, volume int) string {
+	return filepath.Join(GuestNodes, app, strconv.Itoa(volume))
+}
+
+// NamesBlocks reports whether a rule of access is for block devices with a number of the host. Other rules
+// mean the same in every kernel.
+func NamesBlocks(r *specs.LinuxDeviceCgroup) bool {
+	return r.Type == "b" && (numbered(r.Major) || numbered(r.Minor))
+}
+
+// NamedBy reports whether a rule of access for block devices applies to this one.
+func (v *Volume) NamedBy(r *specs.LinuxDeviceCgroup) bool {
+	return (!numbered(r.Major) || *r.Major == v.Major) && (!numbered(r.Minor) || *r.Minor == v.Minor)
+}
+
+// numbered reports whether a part of a rule is a number. -1 stands for every number, as in runc.
+func numbered(n *int64) bool { return n != nil && *n >= 0 }
 
 // Resize is the new size of the terminal of an app or, with Exec, of an exec.
 type Resize struct {

@@ -29,6 +29,8 @@ type app struct {
 	disk  *disk  // its root, or nil if that is in the share
 	hooks *hooks
 
+	volumes []*volumeDisk
+
 	// limits are those of its cgroup. Stage 0 makes one call at a time that changes them.
 	limits limits
 
@@ -123,6 +125,9 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 			return err
 		}
 	}
+	if err := s.attach(ctx, a, spec.volumes); err != nil {
+		return err
+	}
 	if a.files, err = s.Share.Add(a.name, binds); err != nil {
 		return fmt.Errorf("share the files of app %s: %w", a.name, err)
 	}
@@ -137,7 +142,14 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	if g.Spec, err = json.Marshal(spec.Spec); err != nil {
 		return err
 	}
-	return s.process(ctx, c, a, channel.Header{Call: g, Sysctl: spec.sysctl})
+	h := channel.Header{Call: g, Sysctl: spec.sysctl}
+	if a.disk != nil {
+		h.Disk = &a.disk.Disk
+	}
+	for _, v := range spec.volumes {
+		h.Volumes = append(h.Volumes, v.Volume)
+	}
+	return s.process(ctx, c, a, h)
 }
 
 // root returns the path of the app's root in the machine.
@@ -174,6 +186,7 @@ func (s *Supervisor) forget(a *app) {
 	s.mu.Unlock()
 	a.files.Remove()
 	s.unplug(a.disk)
+	s.detach(a)
 }
 
 // enter serves enter.
@@ -225,9 +238,6 @@ func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, h chan
 	}()
 	ready := false
 	h.Streams = p.numbers()
-	if c.Exec == "" && a.disk != nil {
-		h.Disk = &a.disk.Disk
-	}
 	_, err = s.ask(ctx, h, func(pid int) error {
 		p.inside, ready = pid, true
 		return nil

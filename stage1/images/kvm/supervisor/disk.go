@@ -26,7 +26,7 @@ type Disks interface {
 // diskTypes are the file systems of disks that the guest's kernel mounts.
 var diskTypes = []string{"ext4", "erofs"}
 
-// disk is the root of an app as a disk of the machine.
+// disk is a disk of the machine: the root of an app, or a volume.
 type disk struct {
 	channel.Disk
 	file   *os.File // locked while the machine may use it, because QEMU has a copy of the descriptor
@@ -50,9 +50,9 @@ func openDisk(m *abi.Mount) (d *disk, err error) {
 		}
 	}
 	d.ReadOnly = d.ReadOnly || m.Type == "erofs"
-	flags, lock := os.O_RDWR, unix.LOCK_EX
+	flags, lock := access(d.ReadOnly), unix.LOCK_EX
 	if d.ReadOnly {
-		flags, lock = os.O_RDONLY, unix.LOCK_SH
+		lock = unix.LOCK_SH
 	}
 	// O_EXCL: the kernel gives a block device to one user, which may be a mount.
 	if d.file, err = os.OpenFile(m.Source, flags|unix.O_EXCL|unix.O_CLOEXEC, 0); err != nil {
@@ -69,6 +69,13 @@ func openDisk(m *abi.Mount) (d *disk, err error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+func access(readOnly bool) int {
+	if readOnly {
+		return os.O_RDONLY
+	}
+	return os.O_RDWR
 }
 
 // notByHost returns an error if a loop device of the host has the file of a disk, unless both only
@@ -100,17 +107,17 @@ func notByHost(file *os.File, readOnly bool) error {
 	return nil
 }
 
-// plug makes the root of an app a disk of the machine.
+// plug adds a disk to the machine.
 func (s *Supervisor) plug(ctx context.Context, d *disk) (err error) {
 	s.mu.Lock()
 	s.disks++
-	d.Serial = fmt.Sprintf("root-%d", s.disks)
+	d.Serial = fmt.Sprintf("disk-%d", s.disks)
 	s.mu.Unlock()
 	d.device, err = s.Disks.AddDisk(ctx, machine.Disk{File: d.file, ReadOnly: d.ReadOnly, Serial: d.Serial})
 	return err
 }
 
-// unplug removes the disk of an app, which the guest has unmounted. If the guest keeps it, it stays
+// unplug removes a disk, which the guest no longer uses. If the guest keeps it, it stays
 // locked until the machine ends.
 func (s *Supervisor) unplug(d *disk) {
 	if d == nil {

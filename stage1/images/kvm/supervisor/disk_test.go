@@ -25,6 +25,18 @@ func image(t *testing.T) string {
 	return path
 }
 
+// loop makes a loop device of an image.
+func loop(t *testing.T, path string, args ...string) (device string) {
+	t.Helper()
+	out, err := exec.Command("losetup", append(args, "--find", "--show", path)...).CombinedOutput()
+	if err != nil {
+		t.Skipf("this host has no loop devices: %s", out)
+	}
+	device = strings.TrimSpace(string(out))
+	t.Cleanup(func() { _ = exec.Command("losetup", "-d", device).Run() })
+	return device
+}
+
 func ext4(path string, options ...string) *abi.Mount {
 	return &abi.Mount{Type: "ext4", Source: path, Options: options}
 }
@@ -59,16 +71,11 @@ func TestAnImageThatTheHostHasMountedIsNoDisk(t *testing.T) {
 		ok            bool
 	}{{"", "rw", false}, {"", "ro", false}, {"-r", "rw", false}, {"-r", "ro", true}} {
 		path := image(t)
-		args := []string{"--find", "--show", path}
+		var args []string
 		if test.host != "" {
 			args = append(args, test.host)
 		}
-		out, err := exec.Command("losetup", args...).CombinedOutput()
-		if err != nil {
-			t.Skipf("this host has no loop devices: %s", out)
-		}
-		device := strings.TrimSpace(string(out))
-		t.Cleanup(func() { _ = exec.Command("losetup", "-d", device).Run() })
+		device := loop(t, path, args...)
 		d, err := openDisk(ext4(path, test.machine))
 		if (err == nil) != test.ok {
 			t.Errorf("the host has the image with %q, the machine with %s: %v", test.host, test.machine, err)

@@ -41,7 +41,10 @@ func translate(r *abi.Request, insideOf func(proxy int) int) (*translated, []Bin
 	}
 	spec.Linux.CgroupsPath = ""
 	spec.Linux.Sysctl, result.sysctl = ofNetwork(spec.Linux.Sysctl)
-	binds, err := translateMounts(r, &spec)
+	binds, err := translateMounts(r, result)
+	if err == nil {
+		err = translateDevices(r.App, result)
+	}
 	if err != nil {
 		closeBinds(binds)
 		return nil, nil, err
@@ -55,6 +58,8 @@ type translated struct {
 	hooks  *specs.Hooks      // all of them
 	netns  string            // the path of the network namespace that it is to join; "" is a new one
 	sysctl map[string]string // of the machine's network
+	// volumes are block devices of the host. The mounts of the spec have the nodes in the machine.
+	volumes []*volume
 }
 
 // needed are the namespaces that an app must have: another one would be the host's.
@@ -109,7 +114,7 @@ func namespaceInside(path string, insideOf func(int) int) string {
 }
 
 // translateMounts replaces the sources of bind mounts by paths in the machine.
-func translateMounts(r *abi.Request, spec *specs.Spec) (binds []Bind, err error) {
+func translateMounts(r *abi.Request, spec *translated) (binds []Bind, err error) {
 	root := Bind{} // of a disk
 	if len(r.Mounts) == 0 {
 		if root, err = openBind(r.Rootfs); err != nil {
@@ -127,9 +132,6 @@ func translateMounts(r *abi.Request, spec *specs.Spec) (binds []Bind, err error)
 			}
 			continue
 		}
-		if m.Source = absolute(r.Bundle, m.Source); hidden(m.Source) {
-			return binds, serve.Unsupported("mounts[%d].source: %s of the host cannot be shared with a machine", i, m.Source)
-		}
 		for _, o := range m.Options {
 			switch o {
 			case "shared", "rshared", "slave", "rslave":
@@ -138,6 +140,17 @@ func translateMounts(r *abi.Request, spec *specs.Spec) (binds []Bind, err error)
 		}
 		if len(m.UIDMappings)+len(m.GIDMappings) > 0 {
 			return binds, serve.Unsupported("mounts[%d].uidMappings: virtiofs has no id-mapped mounts", i)
+		}
+		m.Source = absolute(r.Bundle, m.Source)
+		if node := blockDevice(m.Source); node != nil {
+			v := spec.volume(r.App, unix.Major(node.Rdev), unix.Minor(node.Rdev))
+			v.field, v.readOnly = fmt.Sprintf("mounts[%d].source", i), slices.Contains(m.Options, "ro")
+			v.Mode, v.UID, v.GID = node.Mode&0o7777, node.Uid, node.Gid
+			m.Source = v.Node
+			continue
+		}
+		if hidden(m.Source) {
+			return binds, serve.Unsupported("mounts[%d].source: %s of the host cannot be shared with a machine", i, m.Source)
 		}
 		b, err := openBind(m.Source)
 		if err != nil {

@@ -43,6 +43,10 @@ type Supervisor struct {
 	// ended is closed when the connection to the agent has ended.
 	ended chan struct{}
 
+	// plugging has room for one. The call that has the turn may use volumes.
+	plugging chan struct{}
+	volumes  map[uint64]*volumeDisk // by the number of the device on the host
+
 	sizing chan struct{} // has room for one
 	size   Size          // of the machine, as far as it is known
 
@@ -56,7 +60,7 @@ type Supervisor struct {
 
 // New waits for the agent, and has it start the supervisor in the machine.
 func New(ctx context.Context, c Config) (*Supervisor, error) {
-	s := &Supervisor{Config: c, ended: make(chan struct{}), sizing: make(chan struct{}, 1), size: c.Sizes.Boot, apps: map[string]*app{}}
+	s := &Supervisor{Config: c, ended: make(chan struct{}), plugging: make(chan struct{}, 1), volumes: map[uint64]*volumeDisk{}, sizing: make(chan struct{}, 1), size: c.Sizes.Boot, apps: map[string]*app{}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	var err error
 	if s.hello, err = c.Session.Open(ctx, channel.Hello, nil); err != nil {

@@ -117,6 +117,11 @@ func podOfMachine(t *testing.T, c *column) {
 		t.Errorf("one does not see the other's process:\n%s", ps)
 	}
 
+	// The machine has their /dev/shm, with the size that CRI gives it.
+	a.exec("sh", "-c", "echo hello >/dev/shm/greeting")
+	if got := b.exec("sh", "-c", "cat /dev/shm/greeting; grep -c ' /dev/shm tmpfs ' /proc/mounts; stat -fc '%S %b' /dev/shm"); got != "hello\n1\n4096 16384\n" {
+		t.Errorf("the shared memory of the pod is %q", got)
+	}
 	if text := a.exec("cat", "/config/..data/key"); text != "one" {
 		t.Errorf("the volume has %q", text)
 	}

@@ -25,6 +25,7 @@ type agent struct {
 	streams  *streams
 	network  *guestNetwork
 	sizing   chan struct{} // has room for one
+	mounting chan struct{} // has room for one
 	end      chan struct{} // closed when the host has asked for the end
 	once     sync.Once
 	ooms     cgroup.OOMWatches // of the apps
@@ -41,6 +42,7 @@ func newAgent(s *channel.Session) *agent {
 		streams:  &streams{arrived: map[uint32]chan data{}},
 		network:  &guestNetwork{turn: make(chan struct{}, 1)},
 		sizing:   make(chan struct{}, 1),
+		mounting: make(chan struct{}, 1),
 		end:      make(chan struct{}),
 		apps:     map[string]*app{},
 	}

@@ -75,6 +75,11 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 			return err
 		}
 	}
+	if c.Shm != nil {
+		if err := a.mountShm(ctx, c.Shm); err != nil {
+			return err
+		}
+	}
 	if p.oom, err = a.ooms.Watch(p.group, func() { a.notify(abi.Notice{OOM: true, App: p.name}) }); err != nil {
 		return err
 	}

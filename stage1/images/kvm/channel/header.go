@@ -28,6 +28,8 @@ type Header struct {
 	Disk *Disk `json:"disk,omitempty"`
 	// Volumes are the block devices of the app of Call.
 	Volumes []Volume `json:"volumes,omitempty"`
+	// Shm is the /dev/shm that the app of Call shares with others.
+	Shm *Shm `json:"shm,omitempty"`
 	// Run is the request of `run`, for the supervisor in the guest. It is the first call.
 	Run *abi.Request `json:"run,omitempty"`
 	// Sysctl are sysctls of the machine's network, which the agent sets before a Call or Run.
@@ -59,6 +61,13 @@ type Volume struct {
 	// Major and Minor are the numbers of the device on the host, by which rules of access name it.
 	Major int64 `json:"major"`
 	Minor int64 `json:"minor"`
+}
+
+// Shm is a tmpfs that the agent mounts for the first app that has it. It stays until the machine ends.
+type Shm struct {
+	Path string `json:"path"`
+	Size uint64 `json:"size"` // in bytes
+	Mode uint32 `json:"mode"`
 }
 
 // NodeOf returns the path of the node of an app's volume.

@@ -142,7 +142,7 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	if g.Spec, err = json.Marshal(spec.Spec); err != nil {
 		return err
 	}
-	h := channel.Header{Call: g, Sysctl: spec.sysctl}
+	h := channel.Header{Call: g, Sysctl: spec.sysctl, Shm: spec.shm}
 	if a.disk != nil {
 		h.Disk = &a.disk.Disk
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
 // translate returns the spec of an app for the machine, and the files of the host that it
@@ -60,6 +61,7 @@ type translated struct {
 	sysctl map[string]string // of the machine's network
 	// volumes are block devices of the host. The mounts of the spec have the nodes in the machine.
 	volumes []*volume
+	shm     *channel.Shm // or nil
 }
 
 // needed are the namespaces that an app must have: another one would be the host's.
@@ -158,6 +160,19 @@ func translateMounts(r *abi.Request, spec *translated) (binds []Bind, err error)
 				return binds, serve.Unsupported("mounts[%d].source: %s", i, f.Text)
 			}
 			return binds, fmt.Errorf("mounts[%d].source: %w", i, err)
+		}
+		if filepath.Clean(m.Destination) == "/dev/shm" {
+			shm, err := shmOf(b.File)
+			if shm != nil || err != nil {
+				b.File.Close()
+			}
+			if err != nil {
+				return binds, fmt.Errorf("mounts[%d].source: %w", i, err)
+			}
+			if shm != nil {
+				spec.shm, m.Source = shm, shm.Path
+				continue
+			}
 		}
 		b.Recursive = recursive
 		m.Source = inGuest(r.App, len(binds))

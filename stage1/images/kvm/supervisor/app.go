@@ -160,6 +160,16 @@ func (a *app) root() string {
 	return a.files.Root()
 }
 
+// proxyRoot returns the root of the proxy of the app, or of an exec of it. A root that is a disk of the
+// machine is not mounted on the host. Proxies of execs may outlive the app, and then must not keep its
+// root in use.
+func (a *app) proxyRoot(exec string) string {
+	if a.disk != nil || exec != "" {
+		return "/"
+	}
+	return a.files.HostRoot()
+}
+
 // insideOf returns the pid in the machine of the app, or the holder, whose proxy has a pid, or 0. The
 // proxy of an app that has not ended is a child that was not reaped, so its pid is no other process's.
 // The proxy of the holder ends when stage 0 ends the pod, which then adds no app.
@@ -321,6 +331,10 @@ func (s *Supervisor) remove(ctx context.Context, a *app, r *abi.Request) error {
 		return err // its proxy was killed, and the machine is still ending it
 	}
 	a.main.closeStreams()
+	select { // until the proxy ends, which was told to, it keeps the root in use
+	case <-a.main.proxy.Done():
+	case <-ctx.Done():
+	}
 	s.forget(a)
 	s.shrink(ctx)
 	return err

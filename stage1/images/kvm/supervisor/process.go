@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -82,7 +83,7 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 		}
 		p.streams = append(p.streams, stream)
 	}
-	if p.proxy, p.release, err = s.startProxy(c.Cgroup, tty); err != nil {
+	if p.proxy, p.release, err = s.startProxy(c.Cgroup, a.proxyRoot(c.Exec), tty); err != nil {
 		return nil, fmt.Errorf("start the proxy of app %s: %w", a.name, err)
 	}
 	if tty != nil {
@@ -97,9 +98,10 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 }
 
 // startProxy starts a proxy in a cgroup, and in the network namespace that the machine takes over:
-// programs that attach networks find the namespace by the proxy's pid. The proxy ends when release is
+// programs that attach networks find the namespace by the proxy's pid. Its root is a directory on which
+// something is mounted, or "/", in whose place it has an empty one. The proxy ends when release is
 // closed. After an error there may be a proxy, which the caller drops, but no release.
-func (s *Supervisor) startProxy(group *abi.Cgroup, tty *terminal) (proxy *proc.Child, release *os.File, err error) {
+func (s *Supervisor) startProxy(group *abi.Cgroup, root string, tty *terminal) (proxy *proc.Child, release *os.File, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -115,7 +117,17 @@ func (s *Supervisor) startProxy(group *abi.Cgroup, tty *terminal) (proxy *proc.C
 		return nil, nil, err
 	}
 	defer null.Close()
-	attr := &os.ProcAttr{Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, r}, Sys: &unix.SysProcAttr{Setsid: true}}
+	begun, begin, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer begun.Close()
+	defer begin.Close()
+	attr := &os.ProcAttr{
+		Dir: root, Env: []string{}, Files: []*os.File{null, null, null, r, begin},
+		// With Unshareflags Go makes all mounts private before it executes the proxy.
+		Sys: &unix.SysProcAttr{Setsid: true, Unshareflags: unix.CLONE_NEWNS},
+	}
 	if tty != nil {
 		attr.Files = append(attr.Files, tty.report, tty.slave)
 		attr.Sys.Setctty, attr.Sys.Ctty = true, len(attr.Files)-1
@@ -133,6 +145,12 @@ func (s *Supervisor) startProxy(group *abi.Cgroup, tty *terminal) (proxy *proc.C
 	})
 	if err != nil {
 		return nil, nil, err
+	}
+	// Clients and hooks use the proxy's root, so it must have been changed before they know the pid.
+	begin.Close()
+	if reason, e := io.ReadAll(begun); e != nil || len(reason) > 0 {
+		err = errors.Join(errors.New(string(reason)), e)
+		return proxy, nil, err
 	}
 	if group == nil {
 		return proxy, w, nil

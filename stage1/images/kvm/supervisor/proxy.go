@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 
@@ -9,20 +10,60 @@ import (
 
 // Proxy is a process of the host that stands for one of the machine: it does nothing but end
 // when its supervisor does or says so, by closing the pipe that is descriptor 3. With a
-// terminal, descriptor 4 is a pipe to which it writes a byte when the size has changed.
+// terminal, descriptor 5 is a pipe to which it writes a byte when the size has changed.
+//
+// It closes descriptor 4 when it has its root, and first writes the reason if it gets none.
 func Proxy() int {
+	begun := os.NewFile(4, "begun")
+	if err := takeRoot(); err != nil {
+		fmt.Fprint(begun, err)
+		return 1
+	}
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
 	var st unix.Stat_t
-	if unix.Fstat(4, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+	if unix.Fstat(5, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
 		sizes := make(chan os.Signal, 1)
 		signal.Notify(sizes, unix.SIGWINCH)
-		report := os.NewFile(4, "report")
+		report := os.NewFile(5, "report")
 		go func() {
 			for range sizes {
 				_, _ = report.Write([]byte{0})
 			}
 		}()
 	}
+	begun.Close()
 	_, _ = os.NewFile(3, "release").Read(make([]byte, 1))
 	return 0
+}
+
+// takeRoot makes the working directory, a mount, the root of the proxy's mount namespace, and takes
+// all other mounts away. If that is the root of the host, the proxy has an empty root.
+//
+// Clients use the root of a process that they take for the container's: nerdctl cp writes below
+// /proc/PID/root. A change of the root alone would not be enough: links of the container lead out of
+// it with "..".
+func takeRoot() error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the root of a proxy: %w", err)
+	}
+	if dir == "/" {
+		const place = "/proc" // any directory: the namespace is the proxy's
+		if err := unix.Mount("none", place, "tmpfs", unix.MS_RDONLY, "mode=555"); err != nil {
+			return fmt.Errorf("mount the empty root of a proxy: %w", err)
+		}
+		dir = place
+		if err := os.Chdir(dir); err != nil {
+			return fmt.Errorf("enter the empty root of a proxy: %w", err)
+		}
+	}
+	// The old root is mounted on the new one, and then taken away. No mount that the host makes or
+	// unmounts later is propagated, because the namespace was made with private mounts.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("make %s the root of a proxy: %w", dir, err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the host's root in the namespace of a proxy: %w", err)
+	}
+	return os.Chdir("/")
 }

@@ -155,6 +155,9 @@ func (f *Files) noKernel(place, source string) error {
 // Root returns the path of the app's root in the machine.
 func (f *Files) Root() string { return inGuest(f.app, 0) }
 
+// HostRoot returns the path of the app's root on the host.
+func (f *Files) HostRoot() string { return filepath.Join(Shared, f.app, rootName) }
+
 // Remove ends the sharing. It removes no file of a bind: a place that is still mounted stays.
 func (f *Files) Remove() {
 	if f == nil {

@@ -43,6 +43,11 @@ func ofMachines() []string {
 		"TestANetworkThatAMachineCannotHaveIsRefusedByName",
 		"TestTheSizeOfAMachineFollowsTheLimitsOfItsContainers",
 		"TestASizeThatAMachineCannotHaveIsRefusedWithItsReason",
+		"TestNerdctlRunInTheForeground",
+		"TestNerdctlShowsWhyAProgramCannotBeExecuted",
+		"TestNerdctlWorksWithAContainer",
+		"TestNerdctlAttachesANetworkByItsHooks",
+		"TestNerdctlAtATerminal",
 	}
 }
 

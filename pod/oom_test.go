@@ -133,13 +133,14 @@ func TestOOMDuringThePublishingOfTheStartWaitsForIt(t *testing.T) {
 // requirements.md#C5
 func TestNoDescriptorIsLeftOfWatches(t *testing.T) {
 	w := newLimitedWorld(t)
+	none := watches(t)
 	w.mustCreate("first", "exec sleep 60")
 	before := watches(t)
+	if before != none+1 {
+		t.Errorf("%d watches became %d, want one more", none, before)
+	}
 	for range 3 {
 		w.mustCreate("a", "exit 0")
-		if got := watches(t); got != before+1 {
-			t.Errorf("%d watches became %d, want one more", before, got)
-		}
 		w.mustStart("a", "")
 		w.mustWait("a", "")
 		w.mustDelete("a", "")
@@ -148,6 +149,9 @@ func TestNoDescriptorIsLeftOfWatches(t *testing.T) {
 		t.Errorf("%d watches became %d", before, got)
 	}
 	w.end("first")
+	if got := watches(t); got != none {
+		t.Errorf("%d watches are left of %d", got, none)
+	}
 }
 
 // watches counts the descriptors of OOM watches that this process has.

@@ -25,15 +25,20 @@ func image(t *testing.T) string {
 	return path
 }
 
-// loop makes a loop device of an image.
+// loop makes a loop device of an image. It is called before newWorld, whose reaper would take losetup for a
+// child that nobody waits for.
 func loop(t *testing.T, path string, args ...string) (device string) {
 	t.Helper()
 	out, err := exec.Command("losetup", append(args, "--find", "--show", path)...).CombinedOutput()
 	if err != nil {
-		t.Skipf("this host has no loop devices: %s", out)
+		t.Skipf("this host has no loop devices: %v: %s", err, out)
 	}
 	device = strings.TrimSpace(string(out))
-	t.Cleanup(func() { _ = exec.Command("losetup", "-d", device).Run() })
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "-d", device).CombinedOutput(); err != nil {
+			t.Errorf("detach %s: %v: %s", device, err, out)
+		}
+	})
 	return device
 }
 

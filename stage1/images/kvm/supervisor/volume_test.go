@@ -35,6 +35,7 @@ func asksFor(t *testing.T, device, path, access string) func(*specs.Spec) {
 }
 
 func TestABlockDeviceIsADiskUntilTheLastAppThatHasItIsRemoved(t *testing.T) {
+	device := loop(t, image(t))
 	w := newWorld(t)
 	has := disks{}
 	w.s.Disks = has
@@ -43,7 +44,6 @@ func TestABlockDeviceIsADiskUntilTheLastAppThatHasItIsRemoved(t *testing.T) {
 		headers <- h
 		succeed(s, h)
 	})
-	device := loop(t, image(t))
 	add := func(app string) *channel.Header {
 		t.Helper()
 		r := with(t, asksFor(t, device, "/data/volume", "rwm"))
@@ -104,10 +104,10 @@ func TestABlockDeviceIsADiskUntilTheLastAppThatHasItIsRemoved(t *testing.T) {
 }
 
 func TestADeviceThatAnAppMayNotWriteIsAReadOnlyDisk(t *testing.T) {
+	device := loop(t, image(t))
 	w := newWorld(t)
 	has := disks{}
 	w.s.Disks = has
-	device := loop(t, image(t))
 	add := func(app, access string) error {
 		r := with(t, asksFor(t, device, "/dev/x", access))
 		return w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: app, Spec: r.Spec}, null(t))
@@ -181,9 +181,9 @@ func TestADeviceThatAMachineCannotHaveIsRefusedByName(t *testing.T) {
 }
 
 func TestABlockDeviceThatTheHostUsesIsNoDisk(t *testing.T) {
+	device := loop(t, image(t))
 	w := newWorld(t)
 	w.s.Disks = disks{}
-	device := loop(t, image(t))
 	user, err := os.OpenFile(device, os.O_RDONLY|unix.O_EXCL, 0) // as a mount is
 	if err != nil {
 		t.Fatal(err)

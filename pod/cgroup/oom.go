@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +29,18 @@ type OOMWatches struct {
 	eventfd *os.File               // nil if no cgroup of version 1 is watched
 	ended   chan struct{}          // closed when the goroutine of eventfd has ended
 	watches map[*OOMWatch]struct{} // of eventfd
-	removed uint64                 // watches that were closed, whose cgroups' removal the kernel will announce
+	closed  []watchedDir           // cgroups whose watch was closed, and whose removal the kernel will announce on eventfd
+}
+
+// watchedDir is a cgroup's directory. A later one with the same path has another inode.
+type watchedDir struct {
+	path  string
+	inode uint64
+}
+
+func (d watchedDir) gone() bool {
+	var st unix.Stat_t
+	return unix.Stat(d.path, &st) != nil || st.Ino != d.inode
 }
 
 // OOMWatch reports when the kernel kills processes of a cgroup, or of a cgroup below it, for
@@ -40,8 +53,9 @@ type OOMWatch struct {
 
 	// mu is held during publish, so that Report returns only after all kills that another
 	// goroutine has found were published.
-	mu    sync.Mutex
-	kills map[string]uint64 // by directory; the counts seen last
+	mu     sync.Mutex
+	kills  map[string]uint64 // by directory; the counts seen last
+	closed bool              // look does not publish any more
 }
 
 // On version 1 the kernel announces that memory ran out, but not that it kills a process
@@ -86,41 +100,52 @@ func (o *OOMWatches) listenTo(w *OOMWatch) error {
 		return err
 	}
 	defer unix.Close(control)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	f := o.eventfd
-	if f == nil {
-		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-		if err != nil {
-			return fmt.Errorf("make an eventfd: %w", err)
-		}
-		f = os.NewFile(uintptr(fd), "eventfd of OOMs")
+	f, err := o.enlist(w)
+	if err != nil {
+		return err
 	}
+	w.end = func() error { return o.forget(w, true) }
 	err = proc.Control(f, func(fd int) error {
 		return proc.WriteFile(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, control))
 	})
 	if err != nil {
-		if o.eventfd == nil {
-			_ = f.Close()
-		}
-		return err
+		_ = o.forget(w, false)
 	}
-	if o.eventfd == nil {
-		o.eventfd, o.ended, o.removed, o.watches = f, make(chan struct{}), 0, map[*OOMWatch]struct{}{}
-		go o.listen(f, o.ended)
-	}
-	o.watches[w] = struct{}{}
-	w.end = func() error { return o.forget(w) }
-	return nil
+	return err
 }
 
-// forget ends the watch of a cgroup, and with the last one the goroutine.
-func (o *OOMWatches) forget(w *OOMWatch) error {
+// enlist returns the eventfd, which is open until the last watch is forgotten.
+func (o *OOMWatches) enlist(w *OOMWatch) (*os.File, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.eventfd == nil {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			return nil, fmt.Errorf("make an eventfd: %w", err)
+		}
+		o.eventfd = os.NewFile(uintptr(fd), "eventfd of OOMs")
+		o.ended, o.closed, o.watches = make(chan struct{}), nil, map[*OOMWatch]struct{}{}
+		go o.listen(o.eventfd, o.ended)
+	}
+	o.watches[w] = struct{}{}
+	return o.eventfd, nil
+}
+
+// forget ends the watch of a cgroup, and with the last one the goroutine. announced says that the
+// kernel will announce the removal of the cgroup.
+func (o *OOMWatches) forget(w *OOMWatch, announced bool) error {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	dir := w.group.Dir("memory")
+	var st unix.Stat_t
+	announced = announced && unix.Stat(dir, &st) == nil // if it has gone, its removal was announced
+
 	o.mu.Lock()
 	delete(o.watches, w)
 	if len(o.watches) > 0 {
-		if _, err := w.count(); err == nil { // it is there, so its removal is still to be announced
-			o.removed++
+		if announced {
+			o.closed = append(o.closed, watchedDir{path: dir, inode: st.Ino})
 		}
 		o.mu.Unlock()
 		return nil
@@ -172,29 +197,53 @@ func (o *OOMWatches) read(f *os.File) (uint64, error) {
 	if _, err := f.Read(count[:]); err != nil {
 		return 0, err
 	}
-	n := binary.NativeEndian.Uint64(count[:])
+	return o.ofMemory(binary.NativeEndian.Uint64(count[:])), nil
+}
+
+// ofMemory returns how many of n announcements are not of removals. The kernel announces a
+// removal once, soon after the directory has gone. If another announcement comes between, it is
+// taken for the removal's, and the removal's for the other one.
+func (o *OOMWatches) ofMemory(n uint64) uint64 {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	gone := min(n, o.removed)
-	o.removed -= gone
-	return n - gone, nil
+	closed := slices.Clone(o.closed)
+	o.mu.Unlock()
+	for _, dir := range closed {
+		if n == 0 {
+			break
+		}
+		if dir.gone() {
+			n--
+			o.mu.Lock()
+			o.closed = slices.DeleteFunc(o.closed, func(d watchedDir) bool { return d == dir })
+			o.mu.Unlock()
+		}
+	}
+	return n
 }
 
 // look publishes unpublished kills of all watched cgroups, and returns their number. With
 // disableOOMKiller the kernel stops the processes instead of killing one; right after an
-// announcement look publishes and counts that, too.
+// announcement look publishes that, too.
 func (o *OOMWatches) look(announced bool) (found uint64) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	for w := range o.watches {
-		n := w.report()
-		if n == 0 && announced && w.stuck() {
-			w.mu.Lock()
-			w.publish()
-			w.mu.Unlock()
-			n = 1
-		}
-		found += n
+	watches := slices.Collect(maps.Keys(o.watches))
+	o.mu.Unlock()
+	for _, w := range watches {
+		found += w.look(announced)
+	}
+	return found
+}
+
+// look is report, unless the watch is closed.
+func (w *OOMWatch) look(announced bool) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return 0
+	}
+	found := w.reportLocked()
+	if found == 0 && announced && w.stuck() {
+		w.publish()
 	}
 	return found
 }
@@ -232,9 +281,13 @@ func (w *OOMWatch) Report() {
 }
 
 // report is Report, and returns the number of the new kills.
-func (w *OOMWatch) report() (found uint64) {
+func (w *OOMWatch) report() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.reportLocked()
+}
+
+func (w *OOMWatch) reportLocked() (found uint64) {
 	now, err := w.count()
 	if err != nil {
 		return 0 // the cgroup is being removed

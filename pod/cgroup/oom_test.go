@@ -144,7 +144,7 @@ func TestAnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 // On version 1 the watches of a pod share a descriptor. The kernel announces on it that a cgroup was
 // removed, which is not taken for the announcement of a kill.
 // requirements.md#C5
-func TestTheWatchesOfAPodShareADescriptor(t *testing.T) {
+func TestTheWatchesOfAPodShareADescriptorOnVersion1(t *testing.T) {
 	needMemory(t)
 	needV1(t)
 	pod := new(OOMWatches)
@@ -168,7 +168,7 @@ func TestTheWatchesOfAPodShareADescriptor(t *testing.T) {
 	wait.Until(t, "the kernel has announced the removals", func() bool {
 		pod.mu.Lock()
 		defer pod.mu.Unlock()
-		return pod.removed == 0
+		return len(pod.closed) == 0
 	})
 	for n := 1; n <= 2; n++ {
 		enter(t, last, exhaust+"; exec sleep 60")
@@ -183,6 +183,21 @@ func TestTheWatchesOfAPodShareADescriptor(t *testing.T) {
 	if pod.eventfd != nil || first.Close() == nil {
 		t.Error("the descriptor is open without a watch")
 	}
+}
+
+// A cgroup whose watch was closed may stay, so that its removal is not announced.
+// requirements.md#C5
+func TestACgroupThatStaysHidesNoKillOfAnother(t *testing.T) {
+	needMemory(t)
+	pod := new(OOMWatches)
+	other := create(t, "oom-other", limited16M())
+	_, published := watchIn(t, pod, other)
+	stays, _ := watchIn(t, pod, create(t, "oom-stays", nil))
+	if err := stays.Close(); err != nil {
+		t.Fatal(err)
+	}
+	enter(t, other, exhaust+"; exec sleep 60")
+	wait.Until(t, "the kill is published", func() bool { return published() == 1 })
 }
 
 func descriptors(t *testing.T) int {

@@ -85,6 +85,14 @@ func TestAnExecHasTheTerminalOfItsCaller(t *testing.T) {
 	line := "stty rows 20 cols 70; rktctl app exec " + p.UUID() + " --app=web -t -- sh -c 'tty; until [ \"$(stty size)\" = \"20 70\" ]; do sleep 0.05; done; stty size; exit 5'; echo code $?; stty -a | tr ' ' '\n' | grep icanon"
 	cmd := exec.CommandContext(t.Context(), "script", "-qec", line, "/dev/null")
 	cmd.Env = append(os.Environ(), "PATH="+suite.bin+":"+os.Getenv("PATH"), "RKT_DATA_DIR="+b.DataDir, "RKT_CONFIG=")
+	// At its input's end script types an end of file, which the exec's terminal would echo.
+	in, open, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer open.Close()
+	cmd.Stdin = in
 	out, err := cmd.CombinedOutput()
 	text := strings.ReplaceAll(string(out), "\r", "")
 	if err != nil || !strings.Contains(text, "20 70\ncode 5\nicanon\n") {

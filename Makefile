@@ -3,7 +3,8 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-kit test-release test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short kvm compat bench demo install uninstall release clean
+INTEGRATION := test-integration-a test-integration-other test-integration-packages
+.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short kvm compat bench demo install uninstall release clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -67,10 +68,10 @@ lint: check ## the same, golangci-lint where it is installed, and govulncheck
 	@if command -v golangci-lint >/dev/null; then golangci-lint run ./... && cd integration && golangci-lint run ./...; \
 	else echo "==> golangci-lint is not installed: not run"; fi
 
-# Each of the six waits for much of its time, for timers and for other processes, so they run
-# in parallel.
+# Each of these waits for much of its time, for timers and for other processes, so they run in
+# parallel. Those that wait most come first.
 test: deps check ## everything that CI runs
-	@$(MAKE) --no-print-directory -j4 test-unit test-kit test-release test-integration test-vm-short test-kvm-short
+	@$(MAKE) --no-print-directory -j5 $(INTEGRATION) test-unit test-vm-short test-kit test-release test-kvm-short
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
@@ -85,10 +86,17 @@ test-release: ## a release for both architectures, twice: the same bytes, and th
 	@echo "==> a release, twice"
 	@go -C integration/release test -count=1 -timeout 30m -json ./... | $(REPORT)
 
-test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,kvm,runc,crun,runsc,runc-current)
-	@echo "==> integration tests ($(RUNTIMES))"
+# The suite's own package runs one case at a time, most of which wait, so two processes share its cases.
+test-integration: ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,kvm,runc,crun,runsc,runc-current)
+	@$(MAKE) --no-print-directory -j3 $(INTEGRATION)
+
+test-integration-a: PICK = -run '^TestA' .
+test-integration-other: PICK = -run '^Test[^A]' .
+test-integration-packages: PICK = $$(go -C integration list ./... | tail -n +2)
+$(INTEGRATION): test-integration-%: build
+	@echo "==> integration tests ($(RUNTIMES), part $*)"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
-	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -skip "$$(go -C integration run ./rktcompat -left-out)" ./... | $(REPORT)
+	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -skip "$$(go -C integration run ./rktcompat -left-out)" $(PICK) | $(REPORT)
 
 test-runsc: deps build ## the stage1 oci with gVisor's runsc, which is built first (minutes)
 	@echo "==> the stage1 oci with runsc"

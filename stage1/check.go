@@ -43,44 +43,15 @@ func (s *Stage1) CheckResources(r *spec.Resources) (unknown []string, err error)
 // check checks a field and everything below it. place is the path of the field in a
 // config.json.
 func (s *Stage1) check(f spec.Field, place ...string) (unknown []string, err error) {
-	var c checker
-	c.walk(f, s.declared(), place...)
+	found := s.declared().First(f, place...)
 	switch {
-	case len(c.refused) > 0:
-		return nil, fmt.Errorf("config.json asks for %s, which stage1 %s does not support: %w", c.refused[0], s.name, errdefs.ErrNotImplemented)
-	case len(c.unknown) > 0 && s.rules.RefuseUnknown:
-		return nil, Invalid("config.json has %s, which the OCI runtime spec does not have, and this node's configuration refuses such fields", c.unknown[0])
+	case len(found.Uncovered) > 0:
+		return nil, fmt.Errorf("config.json asks for %s, which stage1 %s does not support: %w", found.Uncovered[0], s.name, errdefs.ErrNotImplemented)
+	case len(found.Unknown) > 0 && s.rules.RefuseUnknown:
+		return nil, Invalid("config.json has %s, which the OCI runtime spec does not have, and this node's configuration refuses such fields", found.Unknown[0])
 	}
-	return c.list(), nil
+	return found.Unknown, nil
 }
 
-// walk checks a field and everything below it against a set of fields.
-func (c *checker) walk(f spec.Field, set *fields, place ...string) {
-	declared := position{nodes: []*fields{set}}
-	for _, word := range place {
-		declared = declared.below([]byte(word))
-		c.path = append(c.path, []byte(word))
-	}
-	c.undeclared(f, declared)
-}
-
-// position is a place in a declaration: the nodes that the path to a field matches. There
-// are two nodes if both a * and a name match.
-type position struct {
-	nodes   []*fields
-	covered bool // a node here or above covers everything below it
-}
-
-// below returns the position one step further down.
-func (p position) below(key []byte) position {
-	down := position{covered: p.covered}
-	for _, n := range p.nodes {
-		for _, m := range [...]*fields{n.next[string(key)], n.any} {
-			if m != nil {
-				down.nodes = append(down.nodes, m)
-				down.covered = down.covered || m.covered
-			}
-		}
-	}
-	return down
-}
+// MayIgnore reports whether a field is excused.
+func (s *Stage1) MayIgnore(pointer string) bool { return s.excused.Has(pointer) }

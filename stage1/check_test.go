@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/fields"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -42,7 +43,7 @@ func TestAnExcusedStage1MayIgnoreWhatItDoesNotDeclare(t *testing.T) {
 
 // declaring returns a stage1 that declares fields beside those of stage 0.
 func declaring(pointers ...string) *Stage1 {
-	return &Stage1{name: "fake", declared: func() *fields { return newFields(Stage0Fields(false), pointers) }}
+	return &Stage1{name: "fake", declared: func() *fields.Set { return fields.NewSet(Stage0Fields(false), pointers) }}
 }
 
 func refusal(s *Stage1, spec string) error {

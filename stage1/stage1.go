@@ -17,6 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/fields"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
@@ -31,11 +32,11 @@ type Stage1 struct {
 	rules    Rules
 	// undoLimit is how long the stage1 may take to undo a call on its socket.
 	undoLimit time.Duration
-	excused   *fields // the excused fields of rules
+	excused   *fields.Set // the excused fields of rules
 	// declared returns the fields of the image and of stage 0, and the excused fields. The
 	// set is made when the first config.json is checked, because `delete` and `-info` check
 	// none.
-	declared func() *fields
+	declared func() *fields.Set
 
 	// Execute makes every call an execution, as if the image declared no socket.
 	Execute bool
@@ -109,9 +110,9 @@ func NewOf(i *image.Image, name string, children *proc.Children, d Dialect) *Sta
 
 // Abide sets the rules of the stage1. Call it before the Stage1 is used.
 func (s *Stage1) Abide(rules Rules) {
-	s.rules, s.excused = rules, newFields(rules.Excused)
-	s.declared = sync.OnceValue(func() *fields {
-		return newFields(Stage0Fields(s.Owns(abi.OwnResources)), s.Dialect.Fields(s.Image), rules.Excused)
+	s.rules, s.excused = rules, fields.NewSet(rules.Excused)
+	s.declared = sync.OnceValue(func() *fields.Set {
+		return fields.NewSet(Stage0Fields(s.Owns(abi.OwnResources)), s.Dialect.Fields(s.Image), rules.Excused)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/fields"
 )
 
 // Verdict lists the fields of a config.json that a stage1 does not enforce, as JSON pointers.
@@ -22,14 +23,13 @@ type Verdict struct {
 }
 
 // Judge returns all that CheckSpec would find in a config.json, and not only the first
-// field. Both walk the text with the same checker.
+// field. Both use the same walk.
 func (s *Stage1) Judge(app *spec.App) Verdict {
-	found, own := checker{all: true}, checker{all: true}
-	found.walk(app.Top(), s.declared())
-	own.walk(app.Top(), newFields(Stage0Fields(s.Owns(abi.OwnResources)), s.Dialect.Fields(s.Image)))
-	v := Verdict{Refused: found.refused, Unknown: found.list(), RefuseUnknown: s.rules.RefuseUnknown}
-	for _, p := range own.refused {
-		if !slices.ContainsFunc(found.refused, func(r string) bool { return r == p || strings.HasPrefix(r, p+"/") }) {
+	found := s.declared().All(app.Top())
+	own := fields.NewSet(Stage0Fields(s.Owns(abi.OwnResources)), s.Dialect.Fields(s.Image)).All(app.Top())
+	v := Verdict{Refused: found.Uncovered, Unknown: found.Unknown, RefuseUnknown: s.rules.RefuseUnknown}
+	for _, p := range own.Uncovered {
+		if !slices.ContainsFunc(found.Uncovered, func(r string) bool { return r == p || strings.HasPrefix(r, p+"/") }) {
 			v.Excused = append(v.Excused, p)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/console"
 )
 
 // killLimit is how long a process may take to end after SIGKILL. A process that takes
@@ -47,7 +48,7 @@ type Call struct {
 	words   *proc.Tail // the end of the text from the error pipe
 	ready   *os.File   // read ends of the pipes
 	notices *os.File
-	console *console
+	console *console.Socket
 	files   []string   // removed when the call ends
 	memory  []*os.File // documents for which the disk had no room
 }
@@ -105,12 +106,12 @@ func (k *Call) end(child *proc.Child, exit proc.Exit) {
 // call has a terminal, its master has arrived by then.
 func (k *Call) create(ctx context.Context) (abi.Ready, error) {
 	if k.Request.Terminal {
-		c, err := listenConsole(k.Dir)
+		c, err := console.Listen(k.Dir)
 		if err != nil {
 			return abi.Ready{}, err
 		}
 		k.console = c
-		k.Request.ConsoleSocket = c.path
+		k.Request.ConsoleSocket = c.Path
 	}
 	if err := k.Start(); err != nil {
 		return abi.Ready{}, err
@@ -119,7 +120,7 @@ func (k *Call) create(ctx context.Context) (abi.Ready, error) {
 	if err != nil || k.console == nil {
 		return ready, err
 	}
-	return ready, k.console.await(ctx)
+	return ready, k.console.Await(ctx)
 }
 
 // errDeadline is the cause of a context that the call's own deadline has ended.
@@ -193,7 +194,7 @@ func (k *Call) Kill() bool {
 func (k *Call) process(ready abi.Ready, recorder pod.Recorder) *pod.Process {
 	p := &pod.Process{PID: ready.PID, StartTime: ready.StartTime, Recorder: recorder}
 	if k.console != nil {
-		p.Console = k.console.take()
+		p.Console = k.console.Take()
 	}
 	return p
 }
@@ -218,7 +219,7 @@ func (k *Call) close() {
 	}
 	proc.CloseFiles(append(k.memory, k.ready, k.notices)...)
 	if k.console != nil {
-		k.console.close()
+		k.console.Close()
 	}
 }
 

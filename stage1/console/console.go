@@ -1,4 +1,6 @@
-package stage1
+// Package console receives the pty master of a process with a terminal from a stage1, on a
+// socket that it makes in the pod's directory (docs/stage1-abi.md, section 5). It knows no calls.
+package console
 
 import (
 	"context"
@@ -20,13 +22,15 @@ import (
 // the final zero.
 const maxSocketPath = 107
 
-// consoleLimit is how long the master may take to arrive after the call has
+// masterLimit is how long the master may take to arrive after the call has
 // reported ready.
-const consoleLimit = 2 * time.Second
+const masterLimit = 2 * time.Second
 
-// console receives the pty master of one process.
-type console struct {
-	path     string // for the stage1
+// Socket is the console socket of one process.
+type Socket struct {
+	// Path is the socket's path for the stage1, whose working directory is the pod's.
+	Path string
+
 	file     string // to be removed
 	listener *net.UnixListener
 	got      chan struct{} // closed when master or err is set
@@ -38,52 +42,51 @@ type console struct {
 	closed bool
 }
 
-// listenConsole makes a console socket in a pod directory. If the directory's
-// path is too long for a socket's address, the stage1 gets a relative path,
-// because its working directory is the pod's.
-func listenConsole(dir string) (*console, error) {
+// Listen makes a console socket in a pod directory. If the directory's path is too long for a
+// socket's address, Path is relative.
+func Listen(dir string) (*Socket, error) {
 	name := "tty-" + rand.Text()[:8]
-	c := &console{file: filepath.Join(dir, name), got: make(chan struct{})}
-	c.path = c.file
-	address := c.file
-	if len(c.file) > maxSocketPath {
+	s := &Socket{file: filepath.Join(dir, name), got: make(chan struct{})}
+	s.Path = s.file
+	address := s.file
+	if len(s.file) > maxSocketPath {
 		d, err := os.Open(dir)
 		if err != nil {
 			return nil, fmt.Errorf("make the console socket: %w", err)
 		}
 		defer d.Close()
 		address = fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)
-		c.path = name
+		s.Path = name
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("make the console socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // close removes it: the address may no longer lead to it
-	c.listener = l
-	if err := os.Chmod(c.file, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("make the console socket: %w", err), l.Close(), os.Remove(c.file))
+	l.SetUnlinkOnClose(false) // Close removes it: the address may no longer lead to it
+	s.listener = l
+	if err := os.Chmod(s.file, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the console socket: %w", err), l.Close(), os.Remove(s.file))
 	}
-	go c.accept()
-	return c, nil
+	go s.accept()
+	return s, nil
 }
 
 // accept takes one connection, and one message with one descriptor from it. It
-// returns when close is called, at the latest.
-func (c *console) accept() {
-	defer close(c.got)
-	conn, err := c.listener.AcceptUnix()
+// returns when Close is called, at the latest.
+func (s *Socket) accept() {
+	defer close(s.got)
+	conn, err := s.listener.AcceptUnix()
 	if err != nil {
-		c.err = fmt.Errorf("accept on the console socket: %w", err)
+		s.err = fmt.Errorf("accept on the console socket: %w", err)
 		return
 	}
 	defer conn.Close()
-	c.mu.Lock()
-	c.conn = conn
-	closed := c.closed
-	c.mu.Unlock()
+	s.mu.Lock()
+	s.conn = conn
+	closed := s.closed
+	s.mu.Unlock()
 	if !closed {
-		c.master, c.err = receiveMaster(conn)
+		s.master, s.err = receiveMaster(conn)
 	}
 }
 
@@ -111,14 +114,14 @@ func receiveMaster(conn *net.UnixConn) (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "pty master"), nil
 }
 
-// await waits for the master. When it is called, the process is ready, so the
+// Await waits for the master. When it is called, the process is ready, so the
 // master was sent.
-func (c *console) await(ctx context.Context) error {
-	limit := time.NewTimer(consoleLimit)
+func (s *Socket) Await(ctx context.Context) error {
+	limit := time.NewTimer(masterLimit)
 	defer limit.Stop()
 	select {
-	case <-c.got:
-		return c.err
+	case <-s.got:
+		return s.err
 	case <-limit.C:
 		return errors.New("it reported ready without sending a pty master to RKT_CONSOLE_SOCKET")
 	case <-ctx.Done():
@@ -126,27 +129,27 @@ func (c *console) await(ctx context.Context) error {
 	}
 }
 
-// take returns the master, which the caller then owns. Call it only after await
+// Take returns the master, which the caller then owns. Call it only after Await
 // has returned nil.
-func (c *console) take() *os.File {
-	m := c.master
-	c.master = nil
+func (s *Socket) Take() *os.File {
+	m := s.master
+	s.master = nil
 	return m
 }
 
-// close removes the socket, and the master if it was not taken.
-func (c *console) close() {
-	c.mu.Lock()
-	c.closed = true
-	conn := c.conn
-	c.mu.Unlock()
-	_ = c.listener.Close()
+// Close removes the socket, and the master if it was not taken.
+func (s *Socket) Close() {
+	s.mu.Lock()
+	s.closed = true
+	conn := s.conn
+	s.mu.Unlock()
+	_ = s.listener.Close()
 	if conn != nil {
 		_ = conn.Close()
 	}
-	<-c.got
-	if c.master != nil {
-		_ = c.master.Close()
+	<-s.got
+	if s.master != nil {
+		_ = s.master.Close()
 	}
-	_ = os.Remove(c.file)
+	_ = os.Remove(s.file)
 }

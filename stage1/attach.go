@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/mount"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,7 +41,7 @@ func (s *Stage1) Attach(dir string) error {
 
 // MakeVisible is Attach for a caller that names the stage1 and the pod in its error.
 func (s *Stage1) MakeVisible(dir string) error {
-	if err := MakeDirs(dir, RktDir+"/status", RktDir+"/env", Stage2Dir); err != nil {
+	if err := proc.MakeDirs(dir, RktDir+"/status", RktDir+"/env", Stage2Dir); err != nil {
 		return err
 	}
 	if err := s.PutIdentity(dir); err != nil {
@@ -50,18 +50,18 @@ func (s *Stage1) MakeVisible(dir string) error {
 	// Open the pod's directories before the tree is mounted over them.
 	var writable [2]int
 	for n, d := range [...]string{RktDir, Stage2Dir} {
-		fd, err := OpenTree(filepath.Join(dir, d))
+		fd, err := mount.Open(filepath.Join(dir, d))
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
 		writable[n] = fd
 	}
-	if err := mountTree(s.Rootfs(), filepath.Join(dir, RootfsDir)); err != nil {
+	if err := mount.ReadOnly(s.Rootfs(), filepath.Join(dir, RootfsDir)); err != nil {
 		return errors.Join(err, s.Detach(dir))
 	}
 	for n, d := range [...]string{RktDir, Stage2Dir} {
-		if err := moveMount(writable[n], filepath.Join(dir, d)); err != nil {
+		if err := mount.Move(writable[n], filepath.Join(dir, d)); err != nil {
 			return errors.Join(err, s.Detach(dir))
 		}
 	}
@@ -91,58 +91,6 @@ func InTree(dir string, f func(tree *os.Root) error) error {
 		return err
 	}
 	return errors.Join(f(tree), tree.Close())
-}
-
-// MakeDirs makes directories in a pod directory, with those above them. It follows no link below
-// the pod directory, and does not make the pod directory itself, because another process may have
-// moved it to another state meanwhile.
-func MakeDirs(dir string, names ...string) error {
-	root, err := proc.OpenFD(dir, unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(root)
-	var made []string
-	for _, name := range names {
-		for end, c := range name + "/" {
-			if above := name[:end]; c == '/' && !slices.Contains(made, above) {
-				if err := makeDir(root, above); err != nil {
-					return &os.PathError{Op: "mkdir", Path: filepath.Join(dir, above), Err: err}
-				}
-				made = append(made, above)
-			}
-		}
-	}
-	return nil
-}
-
-// makeDir makes a directory below root, if it does not exist.
-func makeDir(root int, name string) error {
-	parent := root
-	if above, base := filepath.Split(name); above != "" {
-		var err error
-		if parent, err = openDir(root, above); err != nil {
-			return err
-		}
-		defer unix.Close(parent)
-		name = base
-	}
-	err := unix.Mkdirat(parent, name, 0o755)
-	if err != unix.EEXIST {
-		return err
-	}
-	existing, err := openDir(parent, name)
-	if err == nil {
-		unix.Close(existing)
-	}
-	return err
-}
-
-// openDir opens a directory below root, and follows no link.
-func openDir(root int, name string) (int, error) {
-	return unix.Openat2(root, name, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
 }
 
 // put writes a file unless it has that content already. A needless write is slow: ext4

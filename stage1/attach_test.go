@@ -2,7 +2,6 @@ package stage1
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -172,23 +171,6 @@ func inNamespace(t *testing.T, f func() error) {
 	}
 }
 
-func TestOldKernelsBindTheTree(t *testing.T) {
-	stage1test.RequireRoot(t)
-	from, to := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(from, "f"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := bindTree(from, to); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(to, "f"), nil, 0o644); !errors.Is(err, unix.EROFS) {
-		t.Errorf("writing: %v", err)
-	}
-	if err := unix.Unmount(to, unix.MNT_DETACH); err != nil {
-		t.Error(err)
-	}
-}
-
 func BenchmarkAttachAndDetach(b *testing.B) {
 	p := newFakePod(b, nil)
 	for b.Loop() {
@@ -231,43 +213,5 @@ func TestLoadReopensThePodsImageAttachedOrNot(t *testing.T) {
 	}
 	if _, err := p.images.Load(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no pod: %v", err)
-	}
-}
-
-// Programs in a pod can write to rkt/, so a directory there may have become a link when the pod
-// is attached again.
-func TestMakeDirsFollowsNoLink(t *testing.T) {
-	dir, elsewhere := t.TempDir(), t.TempDir()
-	for range 2 { // the second time all exist
-		if err := MakeDirs(dir, "a/b/c", "a/b/d", "e"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"a/b/c", "a/b/d", "e"} {
-		if st, err := os.Lstat(filepath.Join(dir, name)); err != nil || !st.IsDir() {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	for link, to := range map[string]string{"a/out": elsewhere, "a/in": "b"} {
-		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range []string{link, link + "/x"} {
-			if err := MakeDirs(dir, name); err == nil {
-				t.Errorf("%s was made through a link", name)
-			}
-		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := MakeDirs(dir, "file"); err == nil {
-		t.Error("a file is taken for a directory")
-	}
-	if left, err := os.ReadDir(elsewhere); err != nil || len(left) > 0 {
-		t.Errorf("%v was made elsewhere (%v)", left, err)
-	}
-	if err := MakeDirs(filepath.Join(dir, "none"), "a"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without a pod directory: %v", err)
 	}
 }

@@ -11,7 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/mount"
 )
 
 // overlayDir is the directory below a pod directory in which rkt keeps the changes to a
@@ -33,7 +35,7 @@ func (s *adapter) attachWritable(dir string) error {
 			return err
 		}
 	}
-	if err := stage1.MakeDirs(dir, stage1.RktDir+"/status", stage1.RktDir+"/env", stage1.Stage2Dir); err != nil {
+	if err := proc.MakeDirs(dir, stage1.RktDir+"/status", stage1.RktDir+"/env", stage1.Stage2Dir); err != nil {
 		return err
 	}
 	if err := s.PutIdentity(dir); err != nil {
@@ -49,7 +51,7 @@ func (s *adapter) attachWritable(dir string) error {
 func (s *adapter) overlay(dir, tree string) error {
 	var own [2]int
 	for n, d := range [...]string{stage1.RktDir, stage1.Stage2Dir} {
-		fd, err := stage1.OpenTree(filepath.Join(dir, d))
+		fd, err := mount.Open(filepath.Join(dir, d))
 		if err != nil {
 			return err
 		}
@@ -62,7 +64,7 @@ func (s *adapter) overlay(dir, tree string) error {
 		return fmt.Errorf("%s cannot be an option of a mount", tree)
 	}
 	// Make the mount points of the pod's directories, because the image may lack them.
-	if err := stage1.MakeDirs(dir, changes+"/upper/rkt", changes+"/upper/opt/stage2", changes+"/work"); err != nil {
+	if err := proc.MakeDirs(dir, changes+"/upper/rkt", changes+"/upper/opt/stage2", changes+"/work"); err != nil {
 		return err
 	}
 	rootfs := filepath.Join(dir, stage1.RootfsDir)

@@ -1,4 +1,6 @@
-package stage1
+// Package mount mounts directories in a pod's directory, without propagation, also on kernels
+// without the newer system calls for mounts. It does not know which directories a pod has.
+package mount
 
 import (
 	"errors"
@@ -8,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountTree mounts a directory on another, read-only and privately.
-func mountTree(from, to string) error {
-	fd, err := OpenTree(from)
+// ReadOnly mounts a directory on another, read-only and privately.
+func ReadOnly(from, to string) error {
+	fd, err := Open(from)
 	if err != nil {
 		return err
 	}
@@ -18,16 +20,16 @@ func mountTree(from, to string) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
 	if isMissing(err) {
-		return bindTree(from, to)
+		return bindReadOnly(from, to)
 	}
 	if err != nil {
 		return fmt.Errorf("make a mount of %s read-only: %w", from, err)
 	}
-	return moveMount(fd, to)
+	return Move(fd, to)
 }
 
-// bindTree is mountTree for Linux before 5.12.
-func bindTree(from, to string) error {
+// bindReadOnly is ReadOnly for Linux before 5.12.
+func bindReadOnly(from, to string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", from, to, err)
 	}
@@ -48,10 +50,10 @@ func bindTree(from, to string) error {
 	return nil
 }
 
-// OpenTree returns a copy of the mount that a directory is on, with that directory
+// Open returns a copy of the mount that a directory is on, with that directory
 // as its root. If the kernel has no open_tree(2) (before 5.2), it returns the
-// directory itself. moveMount accepts both.
-func OpenTree(dir string) (int, error) {
+// directory itself. Move accepts both.
+func Open(dir string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if isMissing(err) {
 		fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -62,8 +64,8 @@ func OpenTree(dir string) (int, error) {
 	return fd, nil
 }
 
-// moveMount mounts the result of OpenTree, without propagation.
-func moveMount(fd int, to string) error {
+// Move mounts the result of Open, without propagation.
+func Move(fd int, to string) error {
 	err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	if isMissing(err) {
 		err = unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")

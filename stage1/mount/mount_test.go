@@ -1,0 +1,29 @@
+package mount
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestOldKernelsBindADirectoryReadOnly(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	from, to := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(from, "f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := bindReadOnly(from, to); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(to, "f"), nil, 0o644); !errors.Is(err, unix.EROFS) {
+		t.Errorf("writing: %v", err)
+	}
+	if err := unix.Unmount(to, unix.MNT_DETACH); err != nil {
+		t.Error(err)
+	}
+}

@@ -16,6 +16,8 @@ REVISION ?= $(shell $(GIT) rev-parse HEAD 2>/dev/null || echo unknown)
 # A build is the same in a checkout and in a tarball, in any directory.
 REPEATS  := -buildvcs=false -trimpath
 SHIM     := containerd-shim-rkt-v1
+# The number is early.ServerProgram's.
+SERVER   := containerd-shim-rkt-server-1
 LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 REPORT    = go -C integration run ./testreport
 # Tests that need a static test binary. A binary with the race detector is not static.
@@ -44,9 +46,10 @@ help: ## show this
 deps: ## install missing Debian packages (as root)
 	@scripts/deps
 
-build: ## build the shim, its stage1 images and rktctl, with its man pages, into bin/
+build: ## build the shim, its server, its stage1 images and rktctl, with its man pages, into bin/
 	@echo "==> building the shim, its stage1 images and rktctl into bin/"
-	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '$(LDFLAGS)' -o '$(BIN)/$(SHIM)' ./cmd/$(SHIM)
+	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '$(LDFLAGS)' -o '$(BIN)/$(SERVER)' ./cmd/containerd-shim-rkt-server
+	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '-s -w' -o '$(BIN)/$(SHIM)' ./cmd/$(SHIM)
 	@for s in oci nspawn fly; do ln -sfn $(SHIM) '$(BIN)'/containerd-shim-rkt-$$s-v1; done
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '-s -w -X main.version=$(VERSION)' -o '$(BIN)/rktctl' ./cmd/rktctl
 	@scripts/stage1-images '$(BIN)/stage1'

@@ -18,7 +18,7 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // among the keys. What is below a listed package counts as that package, and a
 // package may always import what is below itself.
 var layers = map[string][]string{
-	"cmd/containerd-shim-rkt-v1/first": {"manager/early", "pod/bundlefile", "pod/removal"}, // initialised before what it does not need
+	"cmd/containerd-shim-rkt-v1": {"manager/early", "pod/bundlefile", "pod/removal"}, // executed for each container
 
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
 	"cmd/rktctl":                {"shim/debug", "pod/view", "pod/disk", "stage1", "pod/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config", "manager", "pod/cgroup", "pod"},
@@ -57,7 +57,7 @@ var layers = map[string][]string{
 	"docs":                      {},
 	"internal/wait":             {},
 	"internal/crash":            {"pod/cgroup", "proc", "abi"},
-	"internal/nullshim":         {"cmd/containerd-shim-rkt-v1/first", "manager", "shim", "pod", "proc", "config"},
+	"internal/nullshim":         {"manager", "shim", "pod", "proc", "config"},
 	"stage1/images/podmanifest": {},
 	"stage1/images/isolator":    {"stage1/images/podmanifest"},
 	"stage1/images/rktfront":    {"proc", "abi", "stage1/images/native", "stage1/images/podmanifest", "stage1/images/isolator"},
@@ -142,7 +142,7 @@ func TestOnlyRktctlLinksTheCommandLinesPackages(t *testing.T) {
 	if got := linked("./cmd/rktctl"); len(got) == 0 {
 		t.Error("rktctl links none of them: the test is broken")
 	}
-	for _, program := range []string{"./cmd/containerd-shim-rkt-v1", "./stage1/images/..."} {
+	for _, program := range []string{"./cmd/containerd-shim-rkt-v1", "./cmd/containerd-shim-rkt-server", "./stage1/images/..."} {
 		if got := linked(program); len(got) > 0 {
 			t.Errorf("%s links %q", program, got)
 		}
@@ -152,7 +152,7 @@ func TestOnlyRktctlLinksTheCommandLinesPackages(t *testing.T) {
 // linked has the number of packages of other projects that the programs of every pod link.
 // Their code and what they initialise is memory of every pod: docs/adr/0029-memory-at-rest.md.
 // A number is only raised for what every pod needs.
-var linked = map[string]int{"./cmd/containerd-shim-rkt-v1": 109, "./cmd/containerd-shim-rkt-v1/first": 1, "./stage1/images/native": 4}
+var linked = map[string]int{"./cmd/containerd-shim-rkt-server": 109, "./cmd/containerd-shim-rkt-v1": 1, "./stage1/images/native": 4}
 
 func TestTheProgramsOfEveryPodLinkNoMorePackages(t *testing.T) {
 	for program, most := range linked {
@@ -172,7 +172,7 @@ func TestTheProgramsOfEveryPodLinkNoMorePackages(t *testing.T) {
 
 // fromDisk are the files that remove pods and know nothing of them except their files
 // on disk.
-var fromDisk = []string{"cmd/containerd-shim-rkt-v1/collect.go", "pod/disk"}
+var fromDisk = []string{"cmd/containerd-shim-rkt-server/collect.go", "pod/disk"}
 
 func TestWhatWorksFromDiskAloneImportsNoPod(t *testing.T) {
 	seen := map[string]bool{}
@@ -219,7 +219,7 @@ func TestOnlyRktctlLinksItsPackages(t *testing.T) {
 			}
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/containerd-shim-rkt-v1").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/containerd-shim-rkt-server").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

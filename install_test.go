@@ -14,10 +14,14 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/doctor"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
-// A shim that records how it was called, and whose `delete` removes the pod of its id.
+// A shim that records how it was called, and whose `delete` removes the pod of its id. Like the shim
+// it finds its server program beside it, or in libexec.
 const recordingShim = `#!/bin/sh
+dir=${0%/*}
+[ -x "$dir/` + early.ServerProgram + `" ] || [ -x "${dir%/*}/libexec/containerd-shim-rkt/` + early.ServerProgram + `" ] || exit 99
 echo "${0##*/} $*" >>"$RKT_DATA_DIR/calls"
 [ "$3" != delete ] || rm -r "$RKT_DATA_DIR/pods/run/$2" rkt.json
 echo answer
@@ -30,6 +34,7 @@ func builtFiles(t *testing.T, version string) string {
 	bin := filepath.Join(t.TempDir(), "bin")
 	for path, mode := range map[string]os.FileMode{
 		"containerd-shim-rkt-v1":          0o755,
+		early.ServerProgram:               0o755,
 		"rktctl":                          0o755,
 		"share/man/man1/rktctl.1":         0o600, // the umask of a build makes no difference
 		"share/completions/rktctl":        0o644,
@@ -243,6 +248,16 @@ func TestAnUpgradeRemovesFilesThatAreNoLongerInstalled(t *testing.T) {
 	}
 }
 
+// A call of the shim never finds a server program missing that an upgrade has not put in place yet.
+func TestTheServerProgramIsInstalledBeforeTheShim(t *testing.T) {
+	i := newInstallation(t)
+	inventory := i.must(t, "scripts/inventory", builtFiles(t, "v1"), "package")
+	server, shim := strings.Index(inventory, "libexec/containerd-shim-rkt/"+early.ServerProgram+" "), strings.Index(inventory, "bin/containerd-shim-rkt-v1 ")
+	if server < 0 || shim < server {
+		t.Errorf("the inventory has the server program at %d, and the shim at %d", server, shim)
+	}
+}
+
 // containerd executes `delete` after a pod has ended, at the path at which it found the shim.
 func TestARemovedInstallationLeavesTheShimToLivingPods(t *testing.T) {
 	i := newInstallation(t)
@@ -322,15 +337,24 @@ func TestAnInstallationAfterARemovalKeepsNothing(t *testing.T) {
 
 // With another data directory than the default, the servers tell that pods live.
 func TestAServerOfAReplacedProgramIsALivingPod(t *testing.T) {
+	for program, path := range map[string]string{
+		early.ServerProgram:      "libexec/containerd-shim-rkt/" + early.ServerProgram,
+		"containerd-shim-rkt-v1": "bin/containerd-shim-rkt-v1", // was the server before there was another program
+	} {
+		t.Run(program, func(t *testing.T) { replacedProgram(t, program, path) })
+	}
+}
+
+func replacedProgram(t *testing.T, program, path string) {
 	i := newInstallation(t)
 	bin := builtFiles(t, "v1")
 	sleep, err := os.ReadFile("/bin/sleep")
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(bin, "containerd-shim-rkt-v1"), string(sleep), 0o755)
+	writeFile(t, filepath.Join(bin, program), string(sleep), 0o755)
 	i.must(t, "scripts/install", bin, i.prefix)
-	server := exec.CommandContext(t.Context(), filepath.Join(i.prefix, "bin/containerd-shim-rkt-v1"), "1000")
+	server := exec.CommandContext(t.Context(), filepath.Join(i.prefix, path), "1000")
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestTheFieldsOfTheLogAreThoseOfTheDocument(t *testing.T) {
 	}
 	used := map[string]bool{}
 	for file := range sources(t) {
-		if within(filepath.ToSlash(file), []string{"manager", "shim", "pod", "stage1", "cmd/containerd-shim-rkt-v1"}) {
+		if within(filepath.ToSlash(file), []string{"manager", "shim", "pod", "stage1", "cmd/containerd-shim-rkt-v1", "cmd/containerd-shim-rkt-server"}) {
 			for _, name := range logFields(t, file) {
 				used[name] = true
 				if !documented[name] {

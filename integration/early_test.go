@@ -14,7 +14,8 @@ import (
 )
 
 // docs/adr/0034-early-answers.md: one more container of a pod, and its deletion, execute the shim
-// twice, and neither execution initialises protobuf. Under load the shim may take the longer way.
+// twice, and neither execution becomes the server program, which initialises protobuf. Under load the
+// shim may take the longer way.
 func TestOneMoreContainerIsAnsweredEarly(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		runtime, early := early(t)
@@ -31,14 +32,15 @@ func TestOneMoreContainerIsAnsweredEarly(t *testing.T) {
 	})
 }
 
-// The pod of a container is removed after its deletion was answered, and `delete` waits for that.
-func TestTheDeleteOfTheLastContainerIsAnsweredEarly(t *testing.T) {
+// The front starts the server of a new pod. The pod of a container is removed after its deletion was
+// answered, and `delete` waits for that.
+func TestTheFirstStartAndTheLastDeleteAreAnsweredEarly(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		runtime, early := early(t)
-		wait.Until(t, "a delete is answered early", func() bool {
+		wait.Until(t, "a start and a delete are answered early", func() bool {
 			c.ctr(t, "run", "--rm", "--runtime", runtime, "--fifo-dir", c.fifoDir(nil), image.BusyboxName, c.id(), "true").must(t)
 			c.expectNothingLeft(t)
-			return early("delete")
+			return early("start") && early("delete")
 		})
 	})
 }

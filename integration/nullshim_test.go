@@ -1,11 +1,10 @@
 package integration
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
@@ -15,10 +14,8 @@ func TestTheEmptyShimLivesAsTheBenchmarkExpects(t *testing.T) {
 		if _, err := exec.LookPath("go"); err != nil {
 			t.Skip("it is built here, and this machine has no go")
 		}
-		build := exec.CommandContext(c.context(t), "go", "build", "-o", filepath.Join(suite.shims, "containerd-shim-null-v1"), "./internal/nullshim")
-		build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
+		if err := binaries.NullShim(c.context(t), suite.shims); err != nil {
+			t.Fatal(err)
 		}
 		n := c.asideNode(t)
 		const runtime = "io.containerd.null.v1"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/cio"
 
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
@@ -170,14 +171,15 @@ func copyTree(t *testing.T, from, to string) {
 // upgrade replaces the files of an installation as dpkg does.
 func upgrade(t *testing.T, shims string) {
 	t.Helper()
-	const shim = "./cmd/containerd-shim-rkt-v1"
-	build := exec.Command("go", "build", "-C", "..", "-ldflags", "-s -w -X main.version=upgraded", "-o", filepath.Join(shims, "new"), shim)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the new shim: %v: %s", err, out)
-	}
-	if err := os.Rename(filepath.Join(shims, "new"), filepath.Join(shims, "containerd-shim-rkt-v1")); err != nil {
-		t.Fatal(err)
+	for name, pkg := range map[string]string{binaries.ServerProgram: "./cmd/containerd-shim-rkt-server", "containerd-shim-rkt-v1": "./cmd/containerd-shim-rkt-v1"} {
+		build := exec.Command("go", "build", "-C", "..", "-ldflags", "-s -w -X main.version=upgraded", "-o", filepath.Join(shims, "new"), pkg)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build the new shim: %v: %s", err, out)
+		}
+		if err := os.Rename(filepath.Join(shims, "new"), filepath.Join(shims, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	out, err := exec.Command(filepath.Join(shims, "containerd-shim-rkt-v1"), "-v").Output()
 	if err != nil || !strings.Contains(string(out), "upgraded") {

@@ -2,6 +2,8 @@ package manager
 
 import (
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // requirements.md#B17
@@ -17,7 +19,7 @@ func TestOnlyAContainerdKnownToKeepEndedTasksIsTakenForOne(t *testing.T) {
 		"": true, "1.7.35": true, "v2.3.9": true, "2.3.0-rc.1": true, "unknown": true, "2": true, "2.x": true,
 		"2.4.2+unknown": false, "v2.4.0": false, "2.10.1": false, "3.0": false,
 	} {
-		if b := (&Bootstrap{ContainerdVersion: version}); b.DropsEnded() != drops {
+		if b := (&Bootstrap{Handover: early.Handover{ContainerdVersion: version}}); b.DropsEnded() != drops {
 			t.Errorf("%q: %v, want %v", version, !drops, drops)
 		}
 	}

@@ -87,6 +87,12 @@ type output struct {
 // call executes the shim once. A version of containerd decides about env.
 func (d *daemon) call(bundle, namespace, id string, stdin []byte, env []string, args ...string) output {
 	d.t.Helper()
+	return d.callStarted(func(*os.Process) {}, bundle, namespace, id, stdin, env, args...)
+}
+
+// callStarted is call, and passes the process to a function.
+func (d *daemon) callStarted(started func(*os.Process), bundle, namespace, id string, stdin []byte, env []string, args ...string) output {
+	d.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		d.t.Fatal(err)
@@ -106,7 +112,10 @@ func (d *daemon) call(bundle, namespace, id string, stdin []byte, env []string, 
 	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err = cmd.Run()
+	if err = cmd.Start(); err == nil {
+		started(cmd.Process)
+		err = cmd.Wait()
+	}
 	return output{stdout.Bytes(), stderr.Bytes(), err}
 }
 

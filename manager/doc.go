@@ -6,14 +6,14 @@
 // services: log, signals, memory settings, the ttrpc server and its orderly end. It
 // knows no pod, no app and no stage1. It declares the functions and interfaces that
 // it needs in Program, and cmd supplies them. Package early has what an ordinary `start` or
-// `delete` needs as well, and answers these before this package is initialised.
+// `delete` needs as well, and answers these in a program that does not link this package.
 //
 //	containerd ── start ──► group's socket ──► a server listens ──► its address
 //	                             │ none
 //	                             ▼
-//	                        bind, spawn self ──► server: serve ──► retire ──► end
-//	                             ▲                  (Service.Shutdown, a signal,
-//	                             └ lock per group    or no container ever came)
+//	                        bind, start a server ──► ready ──► serve ──► retire ──► end
+//	                             ▲                     (Service.Shutdown, a signal,
+//	                             └ lock per group       or no container ever came)
 //
 // # Which containerd is asking
 //

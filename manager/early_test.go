@@ -69,20 +69,34 @@ func TestAnEarlyStartAnswersAsALateOne(t *testing.T) {
 				stdin, env := form(d, id)
 				return d.callOnly(how, d.bundle("ns", id, inPod), id, stdin, env, "start")
 			}
-			if start(only, "c1").answered(t) {
-				t.Fatal("a start without a server was answered early")
-			}
 			first := start("", "c1")
 			d.succeeded(first)
-			d.killLater("unix://" + early.SocketOf(filepath.Join(d.state, "ns", "c1"), &early.Flags{Namespace: "ns", ID: "c1", Address: d.address}))
+			address := "unix://" + early.SocketOf(filepath.Join(d.state, "ns", "c1"), &early.Flags{Namespace: "ns", ID: "c1", Address: d.address})
+			d.killLater(address)
+			told := connect(t, address).connect().Version
 			late := start("", "c2")
 			d.succeeded(late)
 			joined := start(only, "c3")
 			if !joined.answered(t) {
-				t.Fatal("not answered early")
+				t.Fatal("a start into a pod is not answered early")
 			}
-			if string(joined.stdout) != string(late.stdout) || string(late.stdout) != string(first.stdout) {
-				t.Errorf("answers: early %q, late %q, first %q", joined.stdout, late.stdout, first.stdout)
+			pid := connect(t, address).shimPID()
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			ended(t, pid)
+			made := start(only, "c1")
+			if !made.answered(t) {
+				t.Fatal("the start of a new pod is not answered early")
+			}
+			d.killLater(address)
+			if got := connect(t, address).connect().Version; got != told {
+				t.Errorf("early, the server was told %q; late, %q", got, told)
+			}
+			for _, other := range []output{joined, late, made} {
+				if string(other.stdout) != string(first.stdout) {
+					t.Errorf("answers: early %q and %q, late %q and %q", made.stdout, joined.stdout, first.stdout, late.stdout)
+				}
 			}
 			if got, want := d.files("c3"), d.files("c2"); got != want {
 				t.Errorf("early, the bundle has %s; late, it has %s", got, want)
@@ -113,8 +127,8 @@ func (d *daemon) files(id string) (all string) {
 	return all
 }
 
-// The calls that are not answered early change nothing, and the rest of the program reads the
-// same stdin: the other tests of this package make all their calls in this way.
+// The server program reads the same stdin after a call that was not answered early: the other tests
+// of this package make all their calls in this way.
 func TestOnlyOrdinaryStartsAreAnsweredEarly(t *testing.T) {
 	d := newDaemon(t)
 	d.start24("ns", "c1", inPod)
@@ -138,8 +152,8 @@ func TestOnlyOrdinaryStartsAreAnsweredEarly(t *testing.T) {
 		"older options":               {inPod, encoded(t, any(&runc.Options{SystemdCgroup: true})), []string{"start"}, false},
 		"another container's":         {inPod, ordinary("c3"), []string{"start"}, false},
 		"nonsense":                    {inPod, []byte("{}"), []string{"start"}, false},
-		"another group":               {map[string]string{annotation.Group: "pod2"}, ordinary("c2"), []string{"start"}, false},
-		"no group":                    {map[string]string{}, ordinary("c2"), []string{"start"}, false},
+		"another group":               {map[string]string{annotation.Group: "pod2"}, ordinary("c2"), []string{"start"}, true},
+		"no group":                    {map[string]string{}, ordinary("c2"), []string{"start"}, true},
 		"an annotation nobody has":    {map[string]string{annotation.Group: "pod1", annotation.Prefix + ".grup": "x"}, ordinary("c2"), []string{"start"}, false},
 		"a group that is no name":     {map[string]string{annotation.Group: "../pod1"}, ordinary("c2"), []string{"start"}, false},
 		"an unknown flag":             {inPod, ordinary("c2"), []string{"-new", "start"}, false},
@@ -156,29 +170,14 @@ func TestOnlyOrdinaryStartsAreAnsweredEarly(t *testing.T) {
 			if got := out.answered(t); got != c.want {
 				t.Errorf("answered early: %v", got)
 			}
+			if len(out.stdout) > 0 {
+				var result bootapi.BootstrapResult
+				if err := proto.Unmarshal(out.stdout, &result); err != nil {
+					t.Fatal(err)
+				}
+				d.killLater(result.Address)
+			}
 		})
-	}
-}
-
-func TestAnEarlyStartDoesNotJoinAServerThatHasEnded(t *testing.T) {
-	d := newDaemon(t)
-	path, err := early.SocketPath(d.socketDir, d.address, "ns", "pod1")
-	if err == nil {
-		err = os.MkdirAll(d.socketDir, 0o700)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead, err := early.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.Close()
-	if d.callOnly(only, d.bundle("ns", "c1", inPod), "c1", d.encodedParams("c1"), env17("ns"), "start").answered(t) {
-		t.Error("answered early")
-	}
-	if exists(path + early.LockSuffix) {
-		t.Error("it left the lock")
 	}
 }
 

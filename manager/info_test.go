@@ -19,7 +19,7 @@ import (
 func info(t *testing.T, argv0 string, stdin *os.File) *types.RuntimeInfo {
 	t.Helper()
 	var stdout bytes.Buffer
-	if err := fakeProgram().run(t.Context(), []string{argv0, "-info"}, stdin, &stdout); err != nil {
+	if err := fakeProgram().call(t.Context(), []string{argv0, "-info"}, stdin, &stdout); err != nil {
 		t.Fatal(err)
 	}
 	var r types.RuntimeInfo
@@ -90,7 +90,7 @@ func TestInfoDescribesTheStage1ThatTheOptionsName(t *testing.T) {
 		t.Errorf("described itself as %v", r)
 	}
 	var stdout bytes.Buffer
-	err := fakeProgram().run(t.Context(), []string{"containerd-shim-rkt-kvm-v1", "-info"}, stdinOf(t, sent), &stdout)
+	err := fakeProgram().call(t.Context(), []string{"containerd-shim-rkt-kvm-v1", "-info"}, stdinOf(t, sent), &stdout)
 	if err == nil || !strings.Contains(err.Error(), "ask for the stage1 oci") || stdout.Len() > 0 {
 		t.Errorf("another stage1 than the name pins: %v, stdout %q", err, stdout.Bytes())
 	}
@@ -132,7 +132,7 @@ func TestInfoWorksWithoutRootAndWithoutNamespace(t *testing.T) {
 // requirements.md#O5
 func TestInfoOfAStage1ThatIsNotThereSaysSo(t *testing.T) {
 	var stdout bytes.Buffer
-	err := fakeProgram().run(t.Context(), []string{"containerd-shim-rkt-broken-v1", "-info"}, stdinOf(t, nil), &stdout)
+	err := fakeProgram().call(t.Context(), []string{"containerd-shim-rkt-broken-v1", "-info"}, stdinOf(t, nil), &stdout)
 	if err == nil || err.Error() != "stage1 broken: no such stage1" || stdout.Len() > 0 {
 		t.Errorf("%v, stdout %q", err, stdout.Bytes())
 	}

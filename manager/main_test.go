@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,12 +23,12 @@ import (
 // command line executes itself, and so do the servers that `start` makes.
 const asShim = "TEST_AS_SHIM"
 
-// asEarly in the environment makes package early answer, as it does in the shim: before the
-// rest of the program, or, if the value is only, without the rest.
+// asEarly in the environment makes the test binary the front, and without it the server program. If
+// the value is only, the front does not become the server program.
 const (
 	asEarly     = "TEST_AS_EARLY"
 	only        = "only"
-	notAnswered = 75 // the exit code of a call that package early did not answer
+	notAnswered = 75 // the exit code of a call that the front did not answer
 	planFile    = "plan.json"
 )
 
@@ -45,20 +46,26 @@ func TestMain(m *testing.M) {
 
 func asProgram() int {
 	how := os.Getenv(asEarly)
-	if how != "" {
-		answered, err := early.Answered(os.Args, os.Stdin, os.Stdout, early.Bundle{
-			Records: []string{planFile}, Await: awaitPlan,
-		})
-		switch {
-		case answered:
-			return 0
-		case err != nil:
-			panic(err)
-		case how == only:
-			return notAnswered
-		}
+	if how == "" {
+		return fakeProgram().Main(os.Args)
 	}
-	return fakeProgram().Main(os.Args)
+	os.Unsetenv(asEarly) // the server program is this one without it
+	front := &early.Front{Records: []string{planFile}, Await: awaitPlan, Server: os.Executable}
+	if path := os.Getenv(testServer); path != "" {
+		front.Server = func() (string, error) { return path, nil }
+	}
+	front.ReportLimit, _ = time.ParseDuration(os.Getenv(testLimit))
+	if how != only {
+		return front.Main(os.Args)
+	}
+	answered, err := front.Answered(os.Args, os.Stdin, os.Stdout)
+	switch {
+	case answered:
+		return 0
+	case err != nil:
+		panic(err)
+	}
+	return notAnswered
 }
 
 // awaitPlan waits for a lock on the plan, as the shim waits for a pod's.
@@ -81,6 +88,26 @@ const testConfig = "TEST_CONFIG"
 // directory.
 const testDataDir = "TEST_DATA_DIR"
 
+// Further variables of the environment: the path of a fifo from which a server reads before it is
+// ready, the path of the front's server program, and how long the front waits for its report.
+const (
+	testFifo   = "TEST_FIFO"
+	testServer = "TEST_SERVER"
+	testLimit  = "TEST_LIMIT"
+)
+
+// failedFile is the name of the file in a bundle that has a line for each failed start.
+const failedFile = "failed"
+
+func keepFailed(f FailedStart) {
+	file, err := os.OpenFile(filepath.Join(f.Bundle, failedFile), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	defer file.Close()
+	fmt.Fprintf(file, "%s %s %s: %v\n", filepath.Base(f.Address), f.Namespace, f.ID, f.Err)
+}
+
 func fakeProgram() *Program {
 	return &Program{
 		Version:  "1.2.3",
@@ -93,11 +120,17 @@ func fakeProgram() *Program {
 		},
 		Cgroups: func() (map[string]string, error) { return map[string]string{"pids": "/daemon"}, nil },
 		DataDir: func() error {
+			if fifo := os.Getenv(testFifo); fifo != "" {
+				if _, err := os.ReadFile(fifo); err != nil {
+					return err
+				}
+			}
 			if text := os.Getenv(testDataDir); text != "" {
 				return errors.New(text)
 			}
 			return nil
 		},
+		Failed:    keepFailed,
 		Serve:     serveFake,
 		Collector: fakeCollector{},
 		Describe: func(_ context.Context, stage1 config.Choice) (Description, error) {

@@ -11,18 +11,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/options"
 )
 
-// applyOptions takes the runtime options that concern the server. Create requests repeat
-// all options.
-func (r *request) applyOptions(argv0 string) error {
-	o, err := runtimeOptions(r.Extensions)
-	if err != nil {
-		return err
-	}
-	r.cgroup = o.ShimCgroup
-	r.Asked = config.Ask{Type: pinnedStage1(argv0), Options: o.Stage1}
-	return nil
-}
-
 // choose returns the choice for a new pod. A pod that has a server keeps its stage1 if the
 // configuration changes: the server accepts or refuses further containers by its own choice.
 func (p *Program) choose(ask config.Ask) (config.Choice, error) {

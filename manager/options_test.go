@@ -30,11 +30,10 @@ func TestTheShimCgroupIsFoundInEveryMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &request{}
 		// What comes before may be another extension, and is not refused here.
-		r.Extensions = []early.Extension{{TypeURL: "example.com/Other"}, {TypeURL: packed.TypeUrl, Value: packed.Value}}
-		if err := r.applyOptions(plainShim); err != nil || r.cgroup != "/shims" || r.Asked.Options != "" {
-			t.Errorf("%v: cgroup %q, asked for %q, %v", m, r.cgroup, r.Asked.Options, err)
+		o, err := runtimeOptions([]early.Extension{{TypeURL: "example.com/Other"}, {TypeURL: packed.TypeUrl, Value: packed.Value}})
+		if err != nil || o.ShimCgroup != "/shims" || o.Stage1 != "" {
+			t.Errorf("%v: cgroup %q, asked for %q, %v", m, o.ShimCgroup, o.Stage1, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -42,15 +43,18 @@ type Program struct {
 // Main runs the command line argv, whose first element is the program's name,
 // and returns the exit code of the process.
 func (p *Program) Main(argv []string) int {
-	if err := p.run(context.Background(), argv, os.Stdin, os.Stdout); err != nil {
+	err := p.call(context.Background(), argv, os.Stdin, os.Stdout)
+	switch {
+	case err == nil:
+		return 0
+	case !errors.Is(err, errReported):
 		// containerd shows this text to its clients.
 		fmt.Fprintf(os.Stderr, "%s: %s\n", filepath.Base(argv[0]), abi.Printable(err.Error()))
-		return 1
 	}
-	return 0
+	return 1
 }
 
-func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout io.Writer) error {
+func (p *Program) call(ctx context.Context, argv []string, stdin *os.File, stdout io.Writer) error {
 	f, err := early.ParseFlags(argv[1:])
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
@@ -34,19 +35,101 @@ type Service struct {
 	Close func(ctx context.Context) error
 }
 
+// errReported is the error of a server that has reported an error to `start`, which prints it.
+var errReported = errors.New("reported to start")
+
 // serve runs the server process.
 func (p *Program) serve(ctx context.Context, f *early.Flags) error {
-	b, listener, err := p.inherit(f)
+	if f.Socket != "" {
+		return p.serveByHand(ctx, f)
+	}
+	// If no `start` has passed these descriptors, the Go runtime may use their
+	// numbers.
+	if listening, err := unix.GetsockoptInt(early.ListenerFD, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listening == 0 {
+		return errors.New("a server is started by the action start, or by hand with -socket")
+	}
+	h, listener, err := inherit()
+	if err != nil {
+		early.Report(err)
+		return errReported
+	}
+	b, err := p.bootstrap(h)
+	ctx = setLog(ctx, b)
+	if err != nil {
+		p.failed(h, err)
+		err = errors.New(abi.Printable(err.Error()))
+	}
+	switch heard := early.Report(err); {
+	case !heard:
+		newServer(b.Socket, listener).retire()
+		return errors.New("the start that has started this server has ended: ending")
+	case err != nil:
+		return errReported
+	}
+	s := newServer(b.Socket, listener)
+	defer s.retire()
+	return p.run(ctx, s, b)
+}
+
+// serveByHand runs a server that a person starts with -socket. Its parameters are the flags and
+// the environment.
+func (p *Program) serveByHand(ctx context.Context, f *early.Flags) error {
+	r, err := early.ParseRequest(nil, f, os.Getenv)
 	if err != nil {
 		return err
 	}
-	ctx = setLog(ctx, b)
-	limitMemory()
-	if err := proc.SetSubreaper(); err != nil {
+	h := r.Handover("", nil)
+	h.Group, h.Socket = h.ID, f.Socket
+	b, err := p.bootstrap(h)
+	if err != nil {
+		return err
+	}
+	file, err := early.Listen(f.Socket)
+	if err != nil {
+		return err
+	}
+	listener, err := asListener(file)
+	if err != nil {
 		return err
 	}
 	s := newServer(b.Socket, listener)
 	defer s.retire()
+	return p.run(setLog(ctx, b), s, b)
+}
+
+// bootstrap makes what the server knows before its first call, and checks that there can be pods on
+// this node. `start` waits for that, because only its error reaches the client. The bootstrap is
+// never nil.
+func (p *Program) bootstrap(h *early.Handover) (*Bootstrap, error) {
+	b := &Bootstrap{Handover: *h}
+	b.Asked = config.Ask{Type: pinnedStage1(os.Args[0])}
+	o, err := runtimeOptions(h.Extensions)
+	if err != nil {
+		return b, err
+	}
+	b.Asked.Options = o.Stage1
+	ask := b.Asked
+	ask.Annotations, b.Annotations = h.Annotations, nil
+	if b.Stage1, err = p.choose(ask); err != nil {
+		return b, err
+	}
+	if b.Cgroups == nil {
+		if b.Cgroups, err = p.Cgroups(); err != nil {
+			return b, err
+		}
+	}
+	if err := p.DataDir(); err != nil {
+		return b, fmt.Errorf("data directory: %w", err)
+	}
+	return b, nil
+}
+
+// run runs the services of a server.
+func (p *Program) run(ctx context.Context, s *server, b *Bootstrap) (err error) {
+	limitMemory()
+	if err := proc.SetSubreaper(); err != nil {
+		return err
+	}
 	if s.service, err = p.Serve(ctx, *b); err != nil {
 		return err
 	}
@@ -56,53 +139,23 @@ func (p *Program) serve(ctx context.Context, f *early.Flags) error {
 	return s.run(ctx)
 }
 
-// inherit reads the bootstrap and the listener from the descriptors that `start` has
-// passed. With -socket it makes both, from the flags and the environment.
-func (p *Program) inherit(f *early.Flags) (*Bootstrap, net.Listener, error) {
-	if f.Socket != "" {
-		b, err := p.byHand(f)
-		if err != nil {
-			return nil, nil, err
-		}
-		file, err := early.Listen(f.Socket)
-		if err != nil {
-			return nil, nil, err
-		}
-		listener, err := asListener(file)
-		return b, listener, err
+// inherit reads the handover and the listener from the descriptors that `start` has passed.
+func inherit() (*early.Handover, net.Listener, error) {
+	for _, fd := range []int{early.ListenerFD, early.HandoverFD, early.ReportFD} {
+		unix.CloseOnExec(fd)
 	}
-	// If no `start` has passed these descriptors, the Go runtime may use their
-	// numbers.
-	if listening, err := unix.GetsockoptInt(listenerFD, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listening == 0 {
-		return nil, nil, errors.New("a server is started by the action start, or by hand with -socket")
-	}
-	unix.CloseOnExec(listenerFD)
-	unix.CloseOnExec(bootstrapFD)
-	b := &Bootstrap{}
-	handover := os.NewFile(bootstrapFD, "bootstrap")
+	h := &early.Handover{}
+	handover := os.NewFile(early.HandoverFD, "handover")
 	defer handover.Close()
 	text, err := io.ReadAll(handover)
 	if err == nil {
-		err = plainjson.Decode(text, b)
+		err = plainjson.Decode(text, h)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("read bootstrap: %w", err)
+		return nil, nil, fmt.Errorf("read handover: %w", err)
 	}
-	listener, err := asListener(os.NewFile(listenerFD, "socket"))
-	return b, listener, err
-}
-
-// byHand returns the bootstrap of a server that a person starts with -socket.
-func (p *Program) byHand(f *early.Flags) (*Bootstrap, error) {
-	asked, err := early.ParseRequest(nil, f, os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	r := newRequest(asked)
-	r.Group, r.Socket = r.ID, f.Socket
-	r.Asked = config.Ask{Type: pinnedStage1(os.Args[0])}
-	r.Stage1, err = p.choose(r.Asked)
-	return &r.Bootstrap, err
+	listener, err := asListener(os.NewFile(early.ListenerFD, "socket"))
+	return h, listener, err
 }
 
 func asListener(f *os.File) (net.Listener, error) {

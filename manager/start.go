@@ -1,13 +1,14 @@
 package manager
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // FailedStart is a `start` that could not start a server.
@@ -24,50 +25,46 @@ func (p *Program) start(argv0 string, f *early.Flags, stdin *os.File, stdout io.
 	if err != nil {
 		return err
 	}
-	asked, err := early.ParseRequest(input, f, os.Getenv)
+	r, err := early.ParseRequest(input, f, os.Getenv)
 	if err != nil {
 		return err
 	}
-	r := newRequest(asked)
 	bundle, err := f.BundleDir()
 	if err != nil {
 		return err
 	}
+	h := r.Handover(bundle, nil)
 	defer func() {
-		if err != nil && p.Failed != nil {
-			p.Failed(FailedStart{r.Address, r.Namespace, r.ID, bundle, err})
+		if refusal := (*early.Refusal)(nil); err != nil && !(errors.As(err, &refusal) && refusal.Kept) {
+			p.failed(h, err)
 		}
 	}()
-	if err := r.applyOptions(argv0); err != nil {
-		return err
-	}
-	annotations, err := early.AnnotationsOf(bundle)
+	o, err := runtimeOptions(r.Extensions)
 	if err != nil {
 		return err
 	}
-	if r.Group, err = early.GroupOf(annotations, r.ID); err != nil {
+	if h.Annotations, err = early.AnnotationsOf(bundle); err != nil {
 		return err
 	}
-	if r.Socket, err = early.SocketPath(asked.SocketDir, r.Address, r.Namespace, r.Group); err != nil {
+	if h.Group, err = early.GroupOf(h.Annotations, r.ID); err != nil {
 		return err
 	}
-	if err := asked.RecordSocket(bundle, r.Socket); err != nil {
+	if h.Socket, err = early.SocketPath(r.SocketDir, r.Address, r.Namespace, h.Group); err != nil {
 		return err
 	}
-	// Descriptors that containerd left open must not stay open in the server.
-	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
-
-	answer, err := asked.Answer(early.AddressPrefix + r.Socket)
+	if err := r.RecordSocket(bundle, h.Socket); err != nil {
+		return err
+	}
+	answer, err := r.Answer(early.AddressPrefix + h.Socket)
 	if err != nil {
 		return err
 	}
-	c, err := early.ClaimSocket(r.Socket)
+	c, err := early.ClaimSocket(h.Socket)
 	if err != nil {
 		return err
 	}
 	if c.Listener != nil {
-		r.Asked.Annotations = annotations
-		if err := p.serveNew(argv0, bundle, r, c.Listener); err != nil {
+		if err := p.serveNew(argv0, o.ShimCgroup, h, c.Listener); err != nil {
 			c.Undo()
 			return err
 		}
@@ -77,20 +74,36 @@ func (p *Program) start(argv0 string, f *early.Flags, stdin *os.File, stdout io.
 	return err
 }
 
-// serveNew starts the server of a pod that has none.
-func (p *Program) serveNew(argv0, bundle string, r *request, listener *os.File) error {
-	var err error
-	if r.Stage1, err = p.choose(r.Asked); err != nil {
+// serveNew starts the server of a pod that has none, in a cgroup if that is not empty.
+func (p *Program) serveNew(argv0, cgroup string, h *early.Handover, listener *os.File) error {
+	self, err := os.Executable()
+	if err != nil {
 		return err
 	}
-	if r.Cgroups, err = p.Cgroups(); err != nil {
+	s := early.Server{Path: self, Argv0: argv0}
+	if cgroup != "" {
+		if h.Cgroups, err = p.Cgroups(); err != nil {
+			return err
+		}
+		s.Cgroup = func(sys *syscall.SysProcAttr) error {
+			if err := joinCgroup(cgroup, sys); err != nil {
+				return fmt.Errorf("shim cgroup %s: %w", cgroup, err)
+			}
+			return nil
+		}
+	}
+	// Descriptors that containerd left open must not stay open in the server.
+	proc.SealDescriptors()
+	err = s.Start(h, listener)
+	if refusal := (*early.Refusal)(nil); err == nil || errors.As(err, &refusal) {
 		return err
 	}
-	if err := p.DataDir(); err != nil {
-		return fmt.Errorf("data directory: %w", err)
+	return fmt.Errorf("start server: %w", err)
+}
+
+// failed keeps a record of a `start` that has failed.
+func (p *Program) failed(h *early.Handover, err error) {
+	if p.Failed != nil {
+		p.Failed(FailedStart{h.Address, h.Namespace, h.ID, h.Bundle, err})
 	}
-	if err := spawn(argv0, bundle, r, listener); err != nil {
-		return fmt.Errorf("start server: %w", err)
-	}
-	return nil
 }

@@ -269,6 +269,9 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	if address := d.start24("default", "c1", nil); early.PathOf(address) != path {
 		t.Errorf("answered %s, want %s", address, path)
 	}
+	if exists(path + early.LockSuffix) {
+		t.Error("the lock is left")
+	}
 }
 
 // A `start` that is killed leaves its lock, and its socket if it has not made a server yet.

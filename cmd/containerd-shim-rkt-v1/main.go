@@ -1,64 +1,25 @@
-// Command containerd-shim-rkt-v1 is a containerd runtime that isolates pods by
-// exchangeable stage1 images. It only connects the packages.
+// Command containerd-shim-rkt-v1 is the program that containerd executes for each pod and each
+// container. It answers ordinary calls itself, in a millisecond, and becomes the server program
+// for all others (docs/adr/0041-a-thin-front.md).
 package main
 
 import (
 	"os"
-	"runtime/debug"
 
-	_ "github.com/rkt/containerd-shim-rkt-v1/cmd/containerd-shim-rkt-v1/first"
-	"github.com/rkt/containerd-shim-rkt-v1/manager"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/bundlefile"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/removal"
 )
 
-// version and revision are set at link time, by -ldflags "-X main.version=…".
-var (
-	version  string
-	revision string
-)
+// server is the name of the server program. The benchmark of a shim that isolates nothing sets
+// another one at link time.
+var server = early.ServerProgram
 
 func main() {
-	if launch.Asked(os.Args) {
-		os.Exit(launch.Main())
+	front := &early.Front{
+		Records: []string{bundlefile.Record, bundlefile.Loggers},
+		Await:   removal.Await,
+		Server:  func() (string, error) { return early.FindServer(server) },
 	}
-	proc.SealDescriptors()
-	os.Exit(program().Main(os.Args))
-}
-
-func program() *manager.Program {
-	p := &manager.Program{
-		Version:   version,
-		Revision:  revision,
-		Serve:     serve,
-		Config:    readConfig,
-		Cgroups:   cgroup.Own,
-		DataDir:   func() error { return datadir.Make(dataDir(), datadir.Mode) },
-		Collector: collector{},
-		Describe:  describe,
-		Failed:    startFailed,
-	}
-	if p.Version == "" || p.Revision == "" {
-		fillFromBuild(p)
-	}
-	return p
-}
-
-// fillFromBuild sets version and revision from the go command's records, for builds
-// without ldflags.
-func fillFromBuild(p *manager.Program) {
-	build, ok := debug.ReadBuildInfo()
-	if !ok {
-		return
-	}
-	if p.Version == "" {
-		p.Version = build.Main.Version
-	}
-	for _, s := range build.Settings {
-		if s.Key == "vcs.revision" && p.Revision == "" {
-			p.Revision = s.Value
-		}
-	}
+	os.Exit(front.Main(os.Args))
 }

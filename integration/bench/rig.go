@@ -110,11 +110,7 @@ func (r *rig) takeShims(ctx context.Context, bin, programs string) error {
 func (r *rig) addProgram(ctx context.Context, s subject) error {
 	switch {
 	case s.name == floor:
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(r.shims(), s.shim()), "./internal/nullshim")
-		cmd.Dir, cmd.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build the empty shim: %w: %s", err, out)
-		}
+		return binaries.NullShim(ctx, r.shims())
 	case s.binary == "runc-current":
 		path, err := binaries.Runc(ctx, os.Stderr)
 		if err != nil {

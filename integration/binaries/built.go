@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 )
 
+// ServerProgram is the name of the shim's server program.
+const ServerProgram = "containerd-shim-rkt-server-1"
+
 // Built returns the directory of the binaries under test, after a check that the shim is in it.
 // That is dir, or the value of RKT_TEST_BIN if dir is empty, or the directory that `make build`
 // fills if both are empty. The last is relative to the working directory of tests of a package

@@ -7,7 +7,6 @@ import (
 	"context"
 	"os"
 
-	_ "github.com/rkt/containerd-shim-rkt-v1/cmd/containerd-shim-rkt-v1/first"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	filepath "path" // path/filepath is initialised late
+	"path/filepath"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )

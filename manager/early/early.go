@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	filepath "path" // path/filepath is initialised late
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,57 +20,79 @@ import (
 // the rest of its own time, which begins anew: all must end before containerd kills `delete`.
 const lockLimit = 250 * time.Millisecond
 
-// Bundle says what early answers need to know of bundles.
-type Bundle struct {
+// Front is the program that containerd executes.
+type Front struct {
 	// Records are the names of the files and directories that the shim has in the bundle of a
 	// container that was not deleted.
 	Records []string
 	// Await waits until no server is removing the pod of a container that has records. Its
 	// error is ignored.
 	Await func(ctx context.Context, bundle string) error
+	// Server returns the path of the server program.
+	Server func() (string, error)
+	// ReportLimit is that of Server.Limit.
+	ReportLimit time.Duration
 }
 
-// has reports whether there may be a record in a bundle.
-func (b Bundle) has(bundle string) bool {
-	for _, name := range b.Records {
-		if _, err := os.Lstat(filepath.Join(bundle, name)); !errors.Is(err, fs.ErrNotExist) {
-			return true
+// Main answers a call or, if that is not one of those that this package answers, makes the server
+// program of this process. It returns the exit code of the process.
+func (f *Front) Main(argv []string) int {
+	answered, err := f.Answered(argv, os.Stdin, os.Stdout)
+	if answered {
+		return 0
+	}
+	if err == nil {
+		err = f.become(argv)
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(argv[0]), err)
+	return 1
+}
+
+// become executes the server program with everything that this process has: arguments, environment,
+// standard input. It returns only if that fails.
+//
+// If there is no server program because another release has replaced this program since it was
+// executed, become executes the program in its place.
+func (f *Front) become(argv []string) error {
+	path, err := f.Server()
+	if err != nil {
+		if path = replacement(); path == "" {
+			return err
 		}
 	}
-	return false
+	err = syscall.Exec(path, argv, os.Environ())
+	return fmt.Errorf("execute %s: %w", path, err)
 }
 
 // Answered answers a call of this program if it is one of those that the package answers, and
-// reports whether it did. If it did not, stdin can be read again, and package manager repeats
-// all that was done.
+// reports whether it did. If it did not, and there is no error, stdin can be read again, and the
+// server program repeats all that was done.
 //
-// The error means that stdin cannot be read again.
-func Answered(argv []string, stdin, stdout *os.File, b Bundle) (bool, error) {
-	f, err := ParseFlags(argv[1:])
-	if err != nil || f.Help || f.Version || f.Info || f.Check() != nil || os.Geteuid() != 0 {
+// The error is one that the server program could not change.
+func (f *Front) Answered(argv []string, stdin, stdout *os.File) (bool, error) {
+	fl, err := ParseFlags(argv[1:])
+	if err != nil || fl.Help || fl.Version || fl.Info || fl.Check() != nil || os.Geteuid() != 0 {
 		return false, nil
 	}
-	switch f.Action {
+	switch fl.Action {
 	case "start":
-		return joined(f, stdin, stdout)
+		return f.started(argv[0], fl, stdin, stdout)
 	case "delete":
-		return foundNothing(f, stdout, b), nil
+		return f.foundNothing(fl, stdout), nil
 	default:
 		return false, nil
 	}
 }
 
-// joined answers a `start` without options, if a server listens for the group.
-func joined(f *Flags, stdin, stdout *os.File) (bool, error) {
+// started answers a `start` without options.
+func (f *Front) started(argv0 string, fl *Flags, stdin, stdout *os.File) (bool, error) {
 	input, err := ReadStdin(stdin)
 	if err != nil {
 		return false, err
 	}
-	if join(f, input, stdout) {
-		return true, nil
-	}
-	if len(input) == 0 {
-		return false, nil
+	answered, err := f.start(argv0, fl, input, stdout)
+	if answered || err != nil || len(input) == 0 {
+		return answered, err
 	}
 	again, err := proc.Memory("stdin", input)
 	if err == nil {
@@ -79,66 +102,81 @@ func joined(f *Flags, stdin, stdout *os.File) (bool, error) {
 	return false, err
 }
 
-func join(f *Flags, input []byte, stdout *os.File) bool {
-	r, err := ParseRequest(input, f, os.Getenv)
+func (f *Front) start(argv0 string, fl *Flags, input []byte, stdout *os.File) (bool, error) {
+	r, err := ParseRequest(input, fl, os.Getenv)
 	if err != nil || len(r.Extensions) > 0 {
-		return false
+		return false, nil
 	}
-	bundle, err := f.BundleDir()
+	bundle, err := fl.BundleDir()
 	if err != nil {
-		return false
+		return false, nil
 	}
 	annotations, err := AnnotationsOf(bundle)
 	if err != nil {
-		return false
+		return false, nil
 	}
-	group, err := GroupOf(annotations, r.ID)
+	h := r.Handover(bundle, annotations)
+	if h.Group, err = GroupOf(annotations, r.ID); err != nil {
+		return false, nil
+	}
+	if h.Socket, err = SocketPath(r.SocketDir, r.Address, r.Namespace, h.Group); err != nil {
+		return false, nil
+	}
+	answer, err := r.Answer(AddressPrefix + h.Socket)
+	if err != nil || r.RecordSocket(bundle, h.Socket) != nil {
+		return false, nil
+	}
+	c, err := ClaimSocket(h.Socket)
 	if err != nil {
-		return false
+		return false, nil
 	}
-	socket, err := SocketPath(r.SocketDir, r.Address, r.Namespace, group)
-	if err != nil || !exists(socket) || r.RecordSocket(bundle, socket) != nil || !serves(socket) {
-		return false
+	if c.Listener != nil {
+		if err := f.serveNew(argv0, h, c.Listener); err != nil {
+			c.Undo()
+			var refusal *Refusal
+			if errors.As(err, &refusal) {
+				return false, err
+			}
+			return false, nil
+		}
 	}
-	answer, err := r.Answer(AddressPrefix + socket)
-	if err == nil {
-		_, err = stdout.Write(answer)
-	}
-	return err == nil
+	c.Release()
+	_, err = stdout.Write(answer)
+	return err == nil, nil
 }
 
-// serves reports whether a server listens on a socket. Another `start` may be about to start
-// that server, or to give up, so serves waits for the group's lock.
-func serves(socket string) bool {
-	lock, err := LockGroup(context.Background(), socket)
+// serveNew starts the server of a pod that has none.
+func (f *Front) serveNew(argv0 string, h *Handover, listener *os.File) error {
+	path, err := f.Server()
 	if err != nil {
-		return false
+		return err
 	}
-	defer lock.Release()
-	return Probe(socket) == nil
+	// Descriptors that containerd left open must not stay open in the server.
+	proc.SealDescriptors()
+	return Server{Path: path, Argv0: argv0, Limit: f.ReportLimit}.Start(h, listener)
 }
 
 // foundNothing answers a `delete` if no record of the container is left and its server, if
 // there is one, does not have it.
-func foundNothing(f *Flags, stdout *os.File, b Bundle) bool {
+func (f *Front) foundNothing(fl *Flags, stdout *os.File) bool {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), lockLimit, fmt.Errorf("not done after %s", lockLimit))
 	defer cancel()
-	bundle, err := f.BundleDir()
+	bundle, err := fl.BundleDir()
 	if err != nil {
 		return false
 	}
-	if b.has(bundle) {
-		_ = b.Await(ctx, bundle)
-		if b.has(bundle) {
+	if f.hasRecord(bundle) {
+		_ = f.Await(ctx, bundle)
+		if f.hasRecord(bundle) {
 			return false
 		}
 	}
-	socket := SocketOf(bundle, f)
+	socket := SocketOf(bundle, fl)
 	if IsCalledFrom(bundle) {
-		owner, err := AskOwner(socket, f.ID)
+		owner, err := AskOwner(socket, fl.ID)
 		switch {
 		case errors.Is(err, ErrNoServer):
-		case err != nil || !owner.HasNot || owner.PID == 0 || owner.StartedFor(f.ID):
+		case err != nil || !owner.HasNot || owner.PID == 0 || owner.StartedFor(fl.ID):
 			return false
 		default:
 			return Exit{}.Write(stdout) == nil // its socket is not stale
@@ -147,7 +185,12 @@ func foundNothing(f *Flags, stdout *os.File, b Bundle) bool {
 	return RemoveStaleSocket(ctx, socket) == nil && Exit{}.Write(stdout) == nil
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+// hasRecord reports whether there may be a record in a bundle.
+func (f *Front) hasRecord(bundle string) bool {
+	for _, name := range f.Records {
+		if _, err := os.Lstat(filepath.Join(bundle, name)); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
 }

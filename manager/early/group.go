@@ -8,7 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	filepath "path" // path/filepath is initialised late
+	"path/filepath"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"

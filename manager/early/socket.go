@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	filepath "path" // path/filepath is initialised late
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"

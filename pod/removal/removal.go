@@ -1,5 +1,5 @@
 // Package removal waits until a server has removed the pod of a bundle, without the rest of
-// pod/disk: package first of the shim must not link that.
+// pod/disk: the program that containerd executes must not link that.
 package removal
 
 import (
@@ -8,7 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	filepath "path" // path/filepath is initialised late
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 

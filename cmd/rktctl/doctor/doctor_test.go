@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }
@@ -157,6 +158,13 @@ func TestEachThingThatIsWrongIsFoundWithItsFix(t *testing.T) {
 		"a shim that others can write":   {func(b *bench) { b.chmod("bin/containerd-shim-rkt-v1", 0o777) }, Error, "others than root can write it", "chmod go-w "},
 		"a bin that others can write":    {func(b *bench) { b.chmod("bin", 0o777) }, Error, "others than root can write it", "chmod go-w "},
 		"a shim that cannot be executed": {func(b *bench) { b.chmod("bin/containerd-shim-rkt-v1", 0o644) }, Error, "cannot be executed", "chmod +x"},
+		"a server program that others can write": {func(b *bench) {
+			b.program(early.ServerProgram, "")
+			b.chmod("bin/"+early.ServerProgram, 0o777)
+		}, Error, early.ServerProgram + " has the mode 0777: others than root can write it", "chmod go-w "},
+		"a server program that is missing": {func(b *bench) {
+			b.program("containerd-shim-rkt-v1", "echo its server program is missing >&2; exit 1")
+		}, Error, "does not print its version", "containerd-shim-rkt-v1 -v"},
 		"a link that leads nowhere":      {func(b *bench) { b.link("containerd-shim-rkt-x-v1", "gone") }, Error, "containerd-shim-rkt-x-v1 is a link that leads nowhere", "ln -sfn containerd-shim-rkt-v1"},
 		"a link to another program":      {func(b *bench) { b.link("containerd-shim-rkt-native-v1", "containerd") }, Warning, "is not the shim beside it", "ln -sfn"},
 		"a link without its stage1":      {func(b *bench) { b.link("containerd-shim-rkt-vm-v1", "containerd-shim-rkt-v1") }, Error, "for the stage1 vm, which this node does not have", "rm "},

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // shimName is the program that containerd executes for io.containerd.rkt.v1.
@@ -23,7 +25,7 @@ func (e *examination) shim() {
 		e.found(Error, area, "ln -sfn THE-SHIM "+path, "%s is a link that leads nowhere: %v", path, err)
 		return
 	}
-	if e.program(area, path) {
+	if e.program(area, path) && e.serverProgram(area, path) {
 		text := e.versionOf(path, "-v")
 		e.sameVersion(area, path, text)
 	}
@@ -80,6 +82,21 @@ func (e *examination) program(area, path string) bool {
 		}
 	}
 	return trusted
+}
+
+// serverProgram checks the program that the shim executes, like the shim. It is missing if the shim is
+// of a release that had none; otherwise the shim does not print its version.
+func (e *examination) serverProgram(area, shim string) bool {
+	real, err := filepath.EvalSymlinks(shim)
+	if err != nil {
+		return false
+	}
+	for _, path := range early.ServerPlaces(filepath.Dir(real), early.ServerProgram) {
+		if _, err := os.Stat(path); err == nil {
+			return e.program(area, path)
+		}
+	}
+	return true
 }
 
 // pinned returns the stage1 in the name of a link to the shim, or an empty string.

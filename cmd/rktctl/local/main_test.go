@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/local"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // suite is what all tests share.
@@ -73,6 +74,7 @@ func findPrograms() (err error) {
 	suite.bin = filepath.Join(suite.dir, "bin")
 	for _, argv := range [][]string{
 		{"go", "build", "-o", filepath.Join(suite.bin, "containerd-shim-rkt-v1"), "../../containerd-shim-rkt-v1"},
+		{"go", "build", "-o", filepath.Join(suite.bin, early.ServerProgram), "../../containerd-shim-rkt-server"},
 		{"go", "build", "-o", filepath.Join(suite.bin, "rktctl"), ".."},
 		{"../../../scripts/stage1-images", filepath.Join(suite.bin, "stage1")},
 	} {

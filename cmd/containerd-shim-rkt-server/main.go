@@ -1,0 +1,64 @@
+// Command containerd-shim-rkt-server is the server program of containerd-shim-rkt-v1, a containerd
+// runtime that isolates pods by exchangeable stage1 images. It serves pods, and makes all calls that the
+// front does not answer. It only connects the packages.
+package main
+
+import (
+	"os"
+	"runtime/debug"
+
+	"github.com/rkt/containerd-shim-rkt-v1/manager"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
+)
+
+// version and revision are set at link time, by -ldflags "-X main.version=…".
+var (
+	version  string
+	revision string
+)
+
+func main() {
+	if launch.Asked(os.Args) {
+		os.Exit(launch.Main())
+	}
+	proc.SealDescriptors()
+	os.Exit(program().Main(os.Args))
+}
+
+func program() *manager.Program {
+	p := &manager.Program{
+		Version:   version,
+		Revision:  revision,
+		Serve:     serve,
+		Config:    readConfig,
+		Cgroups:   cgroup.Own,
+		DataDir:   func() error { return datadir.Make(dataDir(), datadir.Mode) },
+		Collector: collector{},
+		Describe:  describe,
+		Failed:    startFailed,
+	}
+	if p.Version == "" || p.Revision == "" {
+		fillFromBuild(p)
+	}
+	return p
+}
+
+// fillFromBuild sets version and revision from the go command's records, for builds
+// without ldflags.
+func fillFromBuild(p *manager.Program) {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return
+	}
+	if p.Version == "" {
+		p.Version = build.Main.Version
+	}
+	for _, s := range build.Settings {
+		if s.Key == "vcs.revision" && p.Revision == "" {
+			p.Revision = s.Value
+		}
+	}
+}

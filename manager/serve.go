@@ -97,7 +97,7 @@ func (p *Program) serveByHand(ctx context.Context, f *early.Flags) error {
 	return p.run(setLog(ctx, b), s, b)
 }
 
-// bootstrap makes what the server knows before its first call, and checks that there can be pods on
+// bootstrap makes the bootstrap of a server, and checks that there can be pods on
 // this node. `start` waits for that, because only its error reaches the client. The bootstrap is
 // never nil.
 func (p *Program) bootstrap(h *early.Handover) (*Bootstrap, error) {

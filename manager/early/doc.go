@@ -13,8 +13,8 @@
 //	                                                              socket removed, its text
 //
 // The package owns the parts of `start` and `delete` that both the front and package manager need:
-// flags, the forms of stdin and of answers, groups, sockets and their locks, and what a server is
-// told and reports. The only errors that it answers with are those that a server reports. If anything
+// flags, the forms of stdin and of answers, groups, sockets and their locks, the handover and the report
+// of a server. The only errors that it answers with are those that a server reports. If anything
 // is unusual, the front becomes the server program, in which package manager does all of the call
 // again. docs/adr/0041-a-thin-front.md lists the calls that may be answered here.
 package early

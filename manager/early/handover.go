@@ -7,10 +7,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// ServerProgram is the file name of the program that serves pods and does all that package early
-// does not do. The number is that of what `start` and a server agree on: Handover, the
-// descriptors below, and the server's report. A change that a `start` or a server of the other
-// side cannot ignore needs another number, because an upgrade replaces one file after the other.
+// ServerProgram is the file name of the program that serves pods and makes the calls that package
+// early does not answer. Its number is the version of the contract between `start` and a server: Handover,
+// the descriptors below, and the server's report. A change that a `start` or a server of another release
+// cannot ignore needs another number, because an upgrade replaces one file after the other.
 const ServerProgram = "containerd-shim-rkt-server-1"
 
 // Descriptors that a server inherits. Its descriptors 1 and 2 are the log.
@@ -20,7 +20,7 @@ const (
 	ReportFD   = 5
 )
 
-// Handover is what `start` tells the server that it starts. Fields may be added: a server that
+// Handover has the parameters that `start` passes to the server that it starts. Fields may be added: a server that
 // does not know a field ignores it, and a field that is missing has its zero value.
 type Handover struct {
 	Namespace    string `json:"namespace"`
@@ -42,7 +42,7 @@ type Handover struct {
 	Cgroups map[string]string `json:"cgroups,omitempty"`
 }
 
-// Handover returns what a server of the request is told, except for its group and socket.
+// Handover returns the handover of a server for the request, without its group and socket.
 func (r *Request) Handover(bundle string, annotations map[string]string) *Handover {
 	return &Handover{
 		Namespace:         r.Namespace,

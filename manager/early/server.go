@@ -147,7 +147,7 @@ func (r *report) await() error {
 }
 
 // Report tells `start`, which has started this process, that the server is ready, or an error.
-// It reports whether `start` is still there. If it is not, nobody else knows of this server.
+// It reports whether `start` is still running. If it is not, no client learns of this server.
 func Report(failure error) (heard bool) {
 	text := ready
 	if failure != nil {

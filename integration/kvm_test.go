@@ -5,15 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-
-	containerd "github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/containerd/v2/pkg/oci"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
@@ -37,6 +32,7 @@ func ofMachines() []string {
 		"TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes",
 		"TestAMachine",
 		"TestAMachineHasAnImageAsTheRootOfAContainer",
+		"TestImagesOfErofsAreReadOnlyRoots",
 		"TestAMachineHasTheBlockDevicesOfItsContainersAndNoOthers",
 		"TestAMachineHasTheAddressesOfItsNetworkNamespace",
 		"TestAMachineHasTheAddressesThatItsNamespaceGetsBeforeStart",
@@ -163,84 +159,4 @@ files:
 		}
 	}
 	return pids
-}
-
-// A root that is an image of ext4 is a disk of the machine, as containerd's blockfile snapshotter has
-// it. The host does not mount it.
-func TestAMachineHasAnImageAsTheRootOfAContainer(t *testing.T) {
-	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
-		dir := t.TempDir()
-		tree, img := filepath.Join(dir, "tree"), filepath.Join(dir, "image")
-		program, err := os.ReadFile(suite.testprog)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range []string{"bin", "proc", "sys", "dev", "run", "tmp"} {
-			if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.WriteFile(filepath.Join(tree, "bin/testprog"), program, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := exec.Command("mke2fs", "-q", "-t", "ext4", "-d", tree, img, "64M").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		ctx := c.context(t)
-		create := func(args ...string) (containerd.Container, containerd.Task, *streams, error) {
-			container, err := c.client.NewContainer(ctx, c.id(), containerd.WithRuntime(c.runtime, nil),
-				containerd.WithNewSpec(oci.WithProcessArgs(args...)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			out := &streams{}
-			task, err := container.NewTask(ctx, out.creator(c, nil), containerd.WithRootFS([]mount.Mount{
-				{Type: "ext4", Source: img, Options: []string{"loop", "rw"}},
-			}))
-			return container, task, out, err
-		}
-		remove := func(container containerd.Container, task containerd.Task) {
-			t.Helper()
-			if task != nil {
-				deleteTask(t, ctx, task)
-			}
-			if err := container.Delete(ctx); err != nil {
-				t.Error(err)
-			}
-		}
-		container, task, out, err := create("/bin/testprog", "inspect")
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Two machines must not write one file system.
-		other, second, _, err := create("/bin/testprog", "inspect")
-		if err == nil || !strings.Contains(err.Error(), "another machine uses it") {
-			t.Errorf("a second machine has the image: %v", err)
-		}
-		remove(other, second)
-		exited := c.wait(t, task)
-		if err := task.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		expectExit(t, exited, 0)
-		awaitOutput(t, task)
-		if m := parseReport(t, out.stdout.String()).Mounts["/"]; m.Type != "ext4" {
-			t.Errorf("the root is %+v", m)
-		}
-		remove(container, task)
-		if out, err := exec.Command("e2fsck", "-n", "-f", img).CombinedOutput(); err != nil {
-			t.Errorf("the file system of a deleted container: %v: %s", err, out)
-		}
-		// The next container can have it.
-		container, task, _, err = create("/bin/testprog", "exit", "42")
-		if err != nil {
-			t.Fatal(err)
-		}
-		exited = c.wait(t, task)
-		if err := task.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		expectExit(t, exited, 42)
-		remove(container, task)
-	})
 }

@@ -213,21 +213,26 @@ func levelName(l int32) string {
 	return "panic"
 }
 
-// mountCapabilities is the type of the extension of every BootstrapResult. Its list of
-// capabilities is empty but must be there: without it containerd executes `-info`
-// (requirements.md#B18).
+// mountCapabilities is the type of the extension of every BootstrapResult. Without it containerd
+// executes `-info` (requirements.md#B18).
 const mountCapabilities = "type.googleapis.com/containerd.types.MountCapabilities"
+
+// ownMounts is the type of mounts that containerd's mount manager would do, and that is to arrive here: the stage1
+// kvm gives the image to its machine. The mount manager of containerd 2.4 also forgets to send a mount if a root
+// is one image of erofs.
+const ownMounts = "erofs"
 
 // Answer returns the text that containerd expects for a server at an address.
 func (r *Request) Answer(address string) ([]byte, error) {
 	const protocol = "ttrpc"
 	switch r.Form {
 	case FormProtobuf:
-		capabilities := appendBytes(nil, 1, appendBytes(nil, 1, mountCapabilities))
+		capabilities := appendBytes(appendBytes(nil, 1, mountCapabilities), 2, appendBytes(nil, 1, ownMounts))
+		extension := appendBytes(nil, 1, capabilities)
 		b := appendVarint(nil, 1, 3) // version
 		b = appendBytes(b, 2, address)
 		b = appendBytes(b, 3, protocol)
-		return appendBytes(b, 6, capabilities), nil
+		return appendBytes(b, 6, extension), nil
 	case FormJSON:
 		return json.Marshal(struct {
 			Version  int    `json:"version"`

@@ -98,7 +98,7 @@ func requestOf(p *bootapi.BootstrapParams) *Request {
 // requirements.md#B11
 func TestAnswersAreThoseOfProtobufsLibrary(t *testing.T) {
 	want := &bootapi.BootstrapResult{Version: 3, Address: "unix:///s/1", Protocol: "ttrpc"}
-	if err := want.AddExtension(&types.MountCapabilities{}); err != nil {
+	if err := want.AddExtension(&types.MountCapabilities{Types: []string{"erofs"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := (&Request{Form: FormProtobuf}).Answer(want.Address); err != nil || !bytes.Equal(got, encoded(t, want)) {

@@ -1,0 +1,169 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/erofs"
+)
+
+// rootTree makes the directory of a root file system with testprog and busybox.
+func rootTree(t *testing.T) string {
+	t.Helper()
+	tree := t.TempDir()
+	for _, d := range []string{"bin", "proc", "sys", "dev", "run", "tmp", "etc"} {
+		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for program, path := range map[string]string{"testprog": suite.testprog, "busybox": "/bin/busybox"} {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(tree, "bin", program), content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, applet := range []string{"sh", "cat", "cut", "grep", "sleep"} {
+		if err := os.Symlink("busybox", filepath.Join(tree, "bin", applet)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tree
+}
+
+// A root that is an image of ext4 is a disk of the machine, as containerd's blockfile snapshotter has
+// it. The host does not mount it.
+func TestAMachineHasAnImageAsTheRootOfAContainer(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		tree, img := rootTree(t), filepath.Join(t.TempDir(), "image")
+		if out, err := exec.Command("mke2fs", "-q", "-t", "ext4", "-d", tree, img, "64M").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		ctx := c.context(t)
+		create := func(args ...string) (containerd.Container, containerd.Task, *streams, error) {
+			container, err := c.client.NewContainer(ctx, c.id(), containerd.WithRuntime(c.runtime, nil),
+				containerd.WithNewSpec(oci.WithProcessArgs(args...)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := &streams{}
+			task, err := container.NewTask(ctx, out.creator(c, nil), containerd.WithRootFS([]mount.Mount{
+				{Type: "ext4", Source: img, Options: []string{"loop", "rw"}},
+			}))
+			return container, task, out, err
+		}
+		remove := func(container containerd.Container, task containerd.Task) {
+			t.Helper()
+			if task != nil {
+				deleteTask(t, ctx, task)
+			}
+			if err := container.Delete(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		container, task, out, err := create("/bin/testprog", "inspect")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Two machines must not write one file system.
+		other, second, _, err := create("/bin/testprog", "inspect")
+		if err == nil || !strings.Contains(err.Error(), "another machine uses it") {
+			t.Errorf("a second machine has the image: %v", err)
+		}
+		remove(other, second)
+		exited := c.wait(t, task)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, exited, 0)
+		awaitOutput(t, task)
+		if m := parseReport(t, out.stdout.String()).Mounts["/"]; m.Type != "ext4" {
+			t.Errorf("the root is %+v", m)
+		}
+		remove(container, task)
+		if out, err := exec.Command("e2fsck", "-n", "-f", img).CombinedOutput(); err != nil {
+			t.Errorf("the file system of a deleted container: %v: %s", err, out)
+		}
+		// The next container can have it.
+		container, task, _, err = create("/bin/testprog", "exit", "42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		exited = c.wait(t, task)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, exited, 42)
+		remove(container, task)
+	})
+}
+
+// A root that is an image of erofs is a disk that many containers may have, in one machine and in several. Nothing
+// can write it; a client that wants a place to write to mounts a tmpfs. Where there is no machine, the host mounts it.
+//
+// requirements.md#B18
+func TestImagesOfErofsAreReadOnlyRoots(t *testing.T) {
+	eachOf(t, []string{"native", "kvm"}, func(t *testing.T, c *column) {
+		if c.name != "kvm" && !strings.Contains(read(t, "/proc/filesystems"), "\terofs\n") {
+			t.Skip("the kernel has no erofs")
+		}
+		tree, img := rootTree(t), filepath.Join(t.TempDir(), "image")
+		if err := os.WriteFile(filepath.Join(tree, "etc/text"), []byte("of the image\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := erofs.Write(img, tree); err != nil {
+			t.Fatal(err)
+		}
+		before := read(t, img)
+		ctx := c.context(t)
+		create := func(out cio.Creator, pod, script string) containerd.Task {
+			t.Helper()
+			container, err := c.client.NewContainer(ctx, c.id(), containerd.WithRuntime(c.runtime, nil), containerd.WithNewSpec(
+				oci.WithProcessArgs("/bin/sh", "-c", script), group(pod),
+				oci.WithMounts([]specs.Mount{{Type: "tmpfs", Source: "tmpfs", Destination: "/tmp"}})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			task, err := container.NewTask(ctx, out, containerd.WithRootFS([]mount.Mount{{Type: "erofs", Source: img, Options: []string{"ro", "loop"}}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return task
+		}
+		pod := "group-" + c.id()
+		first := create(cio.NullIO, pod, "exec sleep 1000")
+		if err := first.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, pod := range []string{pod, "group-" + c.id()} { // the second has another machine
+			out := &streams{}
+			task := create(out.creator(c, nil), pod,
+				"cat /etc/text; echo new >/tmp/file && cat /tmp/file; (echo new >/etc/text) 2>&1 | grep -o 'Read-only file system'; grep ' / ' /proc/mounts | cut -d ' ' -f 3")
+			exited := c.wait(t, task)
+			if err := task.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			expectExit(t, exited, 0)
+			awaitOutput(t, task)
+			if got := out.stdout.String(); got != "of the image\nnew\nRead-only file system\nerofs\n" {
+				t.Errorf("the container says %q, %q", got, out.stderr.String())
+			}
+			c.drop(t, task)
+		}
+		c.killAndDrop(t, first)
+		if read(t, img) != before {
+			t.Error("the image was changed")
+		}
+	})
+}

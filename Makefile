@@ -4,7 +4,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 INTEGRATION := test-integration-a test-integration-other test-integration-packages
-.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short kvm compat bench demo install uninstall release clean
+.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short kvm compat bench demo install uninstall release release-kvm clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -50,16 +50,16 @@ build: ## build the shim, its server, its stage1 images and rktctl, with its man
 	@echo "==> building the shim, its stage1 images and rktctl into bin/"
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '$(LDFLAGS)' -o '$(BIN)/$(SERVER)' ./cmd/containerd-shim-rkt-server
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '-s -w' -o '$(BIN)/$(SHIM)' ./cmd/$(SHIM)
-	@for s in oci nspawn fly; do ln -sfn $(SHIM) '$(BIN)'/containerd-shim-rkt-$$s-v1; done
+	@for s in oci nspawn fly kvm; do ln -sfn $(SHIM) '$(BIN)'/containerd-shim-rkt-$$s-v1; done
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '-s -w -X main.version=$(VERSION)' -o '$(BIN)/rktctl' ./cmd/rktctl
 	@scripts/stage1-images '$(BIN)/stage1'
 	@GOARCH='' SOURCE_DATE_EPOCH=$$(scripts/epoch) go run ./cmd/rktctl/pages '$(BIN)/share'
 
 kvm: ## build the stage1 kvm into bin/, and fetch Debian's kernel for its machines into bin/kvm/
+	@[ '$(ARCH)' = amd64 ] || { echo "make kvm: virtual machines are for amd64 only, not for $(ARCH): docs/stage1-kvm.md" >&2; exit 1; }
 	@scripts/deps lz4 kmod
 	@echo "==> building the stage1 kvm into bin/"
 	@scripts/stage1-images '$(BIN)/stage1' kvm
-	@ln -sfn $(SHIM) '$(BIN)/containerd-shim-rkt-kvm-v1'
 	@echo "==> making the kernel of machines in bin/kvm/"
 	@go run ./stage1/images/kvm/machine/kernel '$(BIN)/kvm'
 
@@ -164,6 +164,7 @@ test-kvm: build kvm ## virtual machines: tests that boot QEMU (KVM_FLAGS)
 	@RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -parallel 1 -timeout 60m -json -run "$$(sed -n '/^func ofMachines/,/^}/s/.*"\(Test.*\)",/^\1$$/p' integration/kvm_test.go | paste -sd '|')" . | $(REPORT)
 	@RKT_TEST_RUNTIMES=kvm RKT_TEST_BIN=$(BIN) go -C integration test -count=1 -timeout 30m -json -run PodsOfMachines ./cri | $(REPORT)
+	@RKT_TEST_KVM='$(BIN)/kvm' go -C integration/release test -count=1 -timeout 30m -json -run PackagesOfMachines ./... | $(REPORT)
 
 # The other tests compare what is in bin/, so this makes a bin/ of its own.
 test-kvm-short: build ## the part of test-kvm that make test runs: two machines, on amd64
@@ -200,6 +201,9 @@ uninstall: ## remove what make install has installed below PREFIX and DESTDIR
 
 release: ## tarballs, packages, SBOMs and their sums, for ARCHES (amd64 arm64), into DIST (dist/)
 	@VERSION=$(VERSION) REVISION=$(REVISION) scripts/release '$(DIST)'
+
+release-kvm: ## the deb and the rpm of virtual machines, with Debian's kernel, for amd64, into DIST, after release
+	@VERSION=$(VERSION) REVISION=$(REVISION) scripts/release-kvm '$(DIST)'
 
 clean: ## remove bin/ and dist/
 	rm -rf $(BIN) '$(DIST)'

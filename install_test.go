@@ -213,21 +213,28 @@ func TestWhatIsInstalledIsExactlyTheInventory(t *testing.T) {
 func TestTheFilesOfMachinesAreInstalledIfTheyAreBuilt(t *testing.T) {
 	i := newInstallation(t)
 	bin := builtFiles(t, "v1")
-	const kernel, shim = "libexec/containerd-shim-rkt/kvm/vmlinux", "bin/containerd-shim-rkt-kvm-v1"
+	const kernel, image, shim = "libexec/containerd-shim-rkt/kvm/vmlinux", "libexec/containerd-shim-rkt/stage1/kvm/manifest", "bin/containerd-shim-rkt-kvm-v1"
 	i.must(t, "scripts/install", bin, i.prefix)
-	if files := i.files(t); files[filepath.Dir(kernel)] != "" || files[shim] != "" {
+	if files := i.files(t); files[filepath.Dir(kernel)] != "" || files[shim] != "- link containerd-shim-rkt-v1" {
 		t.Errorf("%q and %q", files[filepath.Dir(kernel)], files[shim])
 	}
 	writeFile(t, filepath.Join(bin, "kvm/vmlinux"), "kernel", 0o644)
-	if err := os.Symlink("containerd-shim-rkt-v1", filepath.Join(bin, "containerd-shim-rkt-kvm-v1")); err != nil {
-		t.Fatal(err)
-	}
 	i.must(t, "scripts/install", bin, i.prefix)
-	if files := i.files(t); !strings.HasPrefix(files[kernel], "0644 file ") || files[shim] != "- link containerd-shim-rkt-v1" {
-		t.Errorf("%q and %q", files[kernel], files[shim])
+	if files := i.files(t); !strings.HasPrefix(files[kernel], "0644 file ") {
+		t.Errorf("%q", files[kernel])
 	}
-	if inventory := i.must(t, "scripts/inventory", bin, "package"); strings.Contains(inventory, filepath.Dir(kernel)) || strings.Contains(inventory, shim) {
-		t.Errorf("a package would have the files: %s", inventory)
+	if inventory := i.must(t, "scripts/inventory", bin, "package"); strings.Contains(inventory, filepath.Dir(kernel)) || !strings.Contains(inventory, shim) {
+		t.Errorf("the package has the files: %s", inventory)
+	}
+	writeFile(t, filepath.Join(bin, "stage1/kvm/manifest"), "{}", 0o644)
+	of := i.must(t, "scripts/inventory", bin, "kvm")
+	for _, path := range []string{kernel, image} {
+		if !strings.Contains(of, path+" 0644 file ") {
+			t.Errorf("the package of machines has no %s: %s", path, of)
+		}
+	}
+	if strings.Contains(of, "stage1/native") || strings.HasPrefix(of, "bin/") {
+		t.Errorf("the package of machines has files of the other: %s", of)
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 // format is a kind of package, with the command lines of the program that installs it.
 type format struct {
 	name    string
-	files   string   // pattern of a package's file name
+	files   string   // pattern of a package's file name, after the package's name
 	install []string // also of an older version; the file follows
 	remove  []string
 	purge   []string // remove, with the data; nil: no such thing
@@ -35,7 +35,7 @@ type format struct {
 var formats = []format{
 	{
 		name:    "deb",
-		files:   "*.deb",
+		files:   "_*.deb",
 		install: []string{"dpkg", "--install"},
 		remove:  []string{"dpkg", "--remove", packageName},
 		purge:   []string{"dpkg", "--purge", packageName},
@@ -47,7 +47,7 @@ var formats = []format{
 	// (--force-debian).
 	{
 		name:    "rpm",
-		files:   "*.rpm",
+		files:   "-[0-9]*.rpm",
 		install: []string{"rpm", "--dbpath", rpmDatabase, "--upgrade", "--oldpackage", "--nodeps", "--force-debian"},
 		remove:  []string{"rpm", "--dbpath", rpmDatabase, "--erase", "--force-debian", packageName},
 		verify:  []string{"rpm", "--dbpath", rpmDatabase, "--verify", "--nodeps", packageName},
@@ -87,11 +87,23 @@ func (m *target) files() []string {
 // installs installs a version of the package, which may be an older one.
 func (m *target) installs(version string) {
 	m.t.Helper()
-	found, _ := filepath.Glob(filepath.Join(os.Getenv("RKT_TEST_PACKAGES"), version, m.format.files))
+	run(m.t, nil, append(slices.Clone(m.install), m.file(packageName, version))...)
+	m.has(version)
+}
+
+// file returns the path of a package.
+func (m *target) file(name, version string) string {
+	m.t.Helper()
+	found, _ := filepath.Glob(filepath.Join(os.Getenv("RKT_TEST_PACKAGES"), version, name+m.format.files))
 	if len(found) != 1 {
 		m.t.Fatalf("there are the packages %q of %s", found, version)
 	}
-	run(m.t, nil, append(slices.Clone(m.install), found[0])...)
+	return found[0]
+}
+
+// has expects the shim to be of a version.
+func (m *target) has(version string) {
+	m.t.Helper()
 	if says := run(m.t, nil, installedShim, "-v"); !strings.Contains(says, version) {
 		m.t.Errorf("%s is installed, and the shim says %s", version, says)
 	}

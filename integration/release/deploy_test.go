@@ -116,7 +116,7 @@ func TestTheImageOfTheDaemonSetsIsMadeFromATarball(t *testing.T) {
 		t.Fatal(err)
 	}
 	number := strings.TrimPrefix(strings.TrimSpace(string(version)), "v")
-	r := &release{version: "${VERSION}", arch: "${TARGETARCH}"}
+	r := &release{name: name, version: "${VERSION}", arch: "${TARGETARCH}"}
 	for _, line := range []string{"ARG VERSION=" + number, "ADD " + r.path("dist", ".tar.gz") + " /payload/", "COPY contrib/deploy/node /node"} {
 		if !strings.Contains(string(text), "\n"+line+"\n") {
 			t.Errorf("the Containerfile has no line %q", line)

@@ -29,19 +29,24 @@ func (e *entry) content() ([]byte, error) {
 	return os.ReadFile(e.from)
 }
 
-// inventory returns the files of a package, with the installed inventory as the last of them.
-func inventory(source, bin string) ([]entry, error) {
-	cmd := exec.Command(filepath.Join(source, "scripts/inventory"), bin, "package")
+// inventory returns the files of a package, with the installed inventory as the last of them. where is
+// the word of scripts/inventory.txt for the package.
+func inventory(source, bin, where string) ([]entry, error) {
+	cmd := exec.Command(filepath.Join(source, "scripts/inventory"), bin, where)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("scripts/inventory: %w", err)
 	}
-	return parse(out)
+	file := "inventory"
+	if where != "package" {
+		file += "-" + where
+	}
+	return parse(out, file)
 }
 
-// parse reads the output of scripts/inventory.
-func parse(out []byte) ([]entry, error) {
+// parse reads the output of scripts/inventory, which is installed as a file of a name.
+func parse(out []byte, file string) ([]entry, error) {
 	var all []entry
 	var installed strings.Builder
 	for line := range bytes.Lines(out) {
@@ -66,5 +71,5 @@ func parse(out []byte) ([]entry, error) {
 	if len(all) == 0 {
 		return nil, errors.New("inventory: it is empty")
 	}
-	return append(all, entry{path: "share/" + name + "/inventory", mode: 0o644, kind: "file", text: installed.String()}), nil
+	return append(all, entry{path: "share/" + name + "/" + file, mode: 0o644, kind: "file", text: installed.String()}), nil
 }

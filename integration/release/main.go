@@ -13,16 +13,18 @@ import (
 	"time"
 )
 
-// name is the name of the packages.
+// name is the name of the package, and of directories of the installed files.
 const name = "containerd-shim-rkt"
 
 // release is what the files of one architecture are made from.
 type release struct {
+	name    string // of the package: name or machinesName
 	version string // 0.1.0
 	arch    string // as Go names it
 	time    time.Time
 	source  string // the repository
 	entries []entry
+	kernel  *kernel // of the package of machines; nil otherwise
 }
 
 func main() {
@@ -39,6 +41,7 @@ func command() error {
 	version := flag.String("version", "", "version, as scripts/version prints it")
 	epoch := flag.Int64("epoch", 0, "time of everything in the files, in seconds since 1970")
 	out := flag.String("out", "", "directory for the files")
+	machines := flag.String("machines", "", "make the packages of virtual machines; name, version and sum of their kernel's package")
 	sums := flag.Bool("sums", false, "write SHA256SUMS of all files in -out, and nothing else")
 	flag.Parse()
 	if *sums {
@@ -47,18 +50,24 @@ func command() error {
 	if *bin == "" || *arch == "" || *version == "" || *out == "" || flag.NArg() > 0 {
 		return errors.New("-bin, -arch, -version and -out are needed")
 	}
-	entries, err := inventory(*source, *bin)
-	if err != nil {
-		return err
-	}
 	r := &release{
-		version: strings.TrimPrefix(*version, "v"), arch: *arch, time: time.Unix(*epoch, 0).UTC(),
-		source: *source, entries: entries,
+		name: name, version: strings.TrimPrefix(*version, "v"), arch: *arch, time: time.Unix(*epoch, 0).UTC(), source: *source,
+	}
+	where, files := "package", []func(*release, string) error{writeTarball, writePackages, writeSBOM}
+	var err error
+	if *machines != "" {
+		r.name, where, files = machinesName, "kvm", files[1:]
+		if r.kernel, err = parseKernel(*machines); err != nil {
+			return err
+		}
+	}
+	if r.entries, err = inventory(*source, *bin, where); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(*out, 0o755); err != nil {
 		return err
 	}
-	for _, make := range []func(*release, string) error{writeTarball, writePackages, writeSBOM} {
+	for _, make := range files {
 		if err := make(r, *out); err != nil {
 			return err
 		}
@@ -69,7 +78,7 @@ func command() error {
 // path returns the path of a file of the release: containerd-shim-rkt-0.1.0-linux-amd64 and a
 // suffix.
 func (r *release) path(dir, suffix string) string {
-	return filepath.Join(dir, fmt.Sprintf("%s-%s-linux-%s%s", name, r.version, r.arch, suffix))
+	return filepath.Join(dir, fmt.Sprintf("%s-%s-linux-%s%s", r.name, r.version, r.arch, suffix))
 }
 
 // create writes a file, and removes it again if that fails.

@@ -46,36 +46,43 @@ func writePackage(r *release, dir, format string) error {
 		return err
 	}
 	info := nfpm.WithDefaults(&nfpm.Info{
-		Name: name, Arch: r.arch, Platform: "linux", Version: r.version, VersionSchema: "semver",
-		Section: "admin", Priority: "optional", Maintainer: maintainer, Description: description,
-		Homepage: homepage, License: "Apache-2.0", DisableGlobbing: true, MTime: r.time,
+		Name: r.name, Arch: r.arch, Platform: "linux", Version: r.version, VersionSchema: "semver",
+		Section: "admin", Priority: "optional", Maintainer: maintainer,
+		Homepage: homepage, DisableGlobbing: true, MTime: r.time,
 		Overridables: nfpm.Overridables{
 			Contents: contents,
-			Suggests: []string{"runc"}, // of the stage1 oci
-			Scripts:  r.scripts(format),
-			RPM:      nfpm.RPM{BuildHost: "localhost", Summary: "containerd runtime that runs containers in rkt stage1 pods"},
+			RPM:      nfpm.RPM{BuildHost: "localhost"},
 			Deb:      nfpm.Deb{Compression: "xz"},
 		},
 	})
-	if format == "deb" {
-		info.Recommends = []string{"containerd | containerd.io"}
-		info.Suggests = append(info.Suggests, "systemd-container") // of the stage1 nspawn
-	} else {
-		info.Recommends = []string{"containerd"} // Docker's containerd.io provides that name
-		info.Suggests = append(info.Suggests, "systemd-container")
-	}
-	if format == "rpm" {
-		info.Contents = append(info.Contents, r.sharedDirs()...)
-	}
 	packager, err := nfpm.Get(format)
 	if err != nil {
 		return err
+	}
+	if r.kernel != nil {
+		describeMachines(info, format, packager)
+	} else {
+		r.describe(info, format)
 	}
 	if err := nfpm.PrepareForPackager(info, format); err != nil {
 		return err
 	}
 	info.Target = packager.ConventionalFileName(info)
 	return create(filepath.Join(dir, info.Target), func(w io.Writer) error { return packager.Package(info, w) })
+}
+
+// describe says what the package is, and what it needs.
+func (r *release) describe(info *nfpm.Info, format string) {
+	info.Description, info.License = description, "Apache-2.0"
+	info.Suggests = []string{"runc", "systemd-container"} // of the stage1s oci and nspawn
+	info.Scripts = r.scripts(format)
+	if format == "deb" {
+		info.Recommends = []string{"containerd | containerd.io"}
+		return
+	}
+	info.Recommends = []string{"containerd"} // Docker's containerd.io provides that name
+	info.Contents = append(info.Contents, r.sharedDirs()...)
+	info.RPM.Summary, _, _ = strings.Cut(description, "\n")
 }
 
 // sharedDirs returns the directories of the shells' completions. rpm removes an empty directory

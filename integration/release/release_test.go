@@ -116,28 +116,7 @@ func allHaveTheFiles(t *testing.T, made map[string][]byte, arch string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := p.Header.GetFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
-	inRPM := map[string]string{}
-	for _, f := range files {
-		path, below := strings.CutPrefix(f.Name(), "/usr/")
-		if !below || f.UserName() != "root" || f.GroupName() != "root" {
-			t.Errorf("the rpm has %s of %s:%s", f.Name(), f.UserName(), f.GroupName())
-		}
-		const isDir = 0o040000
-		switch {
-		case f.Mode()&isDir != 0 && shared.MatchString(path+"/"):
-		case f.Linkname() != "":
-			inRPM[path] = "- link " + f.Linkname()
-		case f.Mode()&isDir != 0:
-			inRPM[path] = fmt.Sprintf("0%o dir -", f.Mode()&0o7777)
-		default:
-			inRPM[path] = fmt.Sprintf("0%o file %s", f.Mode()&0o7777, f.Digest())
-		}
-	}
-	same(t, "the rpm", inRPM, want)
+	same(t, "the rpm", entriesOf(t, p), want)
 	host, _ := p.Header.GetString(rpmutils.BUILDHOST)
 	if is, _ := p.Header.GetString(rpmutils.ARCH); is != rpmArch || host != "localhost" {
 		t.Errorf("the rpm is for %s, made on %s", is, host)
@@ -167,6 +146,33 @@ func allHaveTheFiles(t *testing.T, made map[string][]byte, arch string) {
 	}
 }
 
+// entriesOf describes the entries of an rpm as the inventory does.
+func entriesOf(t *testing.T, p *rpmutils.Rpm) map[string]string {
+	t.Helper()
+	files, err := p.Header.GetFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inRPM := map[string]string{}
+	for _, f := range files {
+		path, below := strings.CutPrefix(f.Name(), "/usr/")
+		if !below || f.UserName() != "root" || f.GroupName() != "root" {
+			t.Errorf("the rpm has %s of %s:%s", f.Name(), f.UserName(), f.GroupName())
+		}
+		const isDir = 0o040000
+		switch {
+		case f.Mode()&isDir != 0 && shared.MatchString(path+"/"):
+		case f.Linkname() != "":
+			inRPM[path] = "- link " + f.Linkname()
+		case f.Mode()&isDir != 0:
+			inRPM[path] = fmt.Sprintf("0%o dir -", f.Mode()&0o7777)
+		default:
+			inRPM[path] = fmt.Sprintf("0%o file %s", f.Mode()&0o7777, f.Digest())
+		}
+	}
+	return inRPM
+}
+
 // shared matches the directories that other packages have, too.
 var shared = regexp.MustCompile(`^(\./|(bin|libexec|share)/|share/(doc|man|man/man1|bash-completion|bash-completion/completions|fish|fish/vendor_completions\.d|zsh|zsh/[a-z-]+)/)?$`)
 
@@ -176,6 +182,11 @@ func same(t *testing.T, what string, got, want map[string]string) {
 	if len(want) < 40 {
 		t.Errorf("the inventory has %d entries", len(want))
 	}
+	sameEntries(t, what, got, want)
+}
+
+func sameEntries(t *testing.T, what string, got, want map[string]string) {
+	t.Helper()
 	for path := range maps.Keys(got) {
 		if got[path] != want[path] {
 			t.Errorf("%s: %s is %q, want %q", what, path, got[path], want[path])
@@ -259,7 +270,7 @@ func copyRepository(t *testing.T, dir, umask string) {
 
 func TestAnInventoryThatIsNotOneIsRefused(t *testing.T) {
 	for _, text := range []string{"", "bin/x 0755 file abc\n", "bin/x rwx file abc /x\n"} {
-		if got, err := parse([]byte(text)); err == nil {
+		if got, err := parse([]byte(text), "inventory"); err == nil {
 			t.Errorf("%q is %v", text, got)
 		}
 	}

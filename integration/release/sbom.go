@@ -27,8 +27,8 @@ func writeSBOM(r *release, dir string) error {
 
 func (r *release) bom() (*cdx.BOM, error) {
 	root := cdx.Component{
-		BOMRef: name, Type: cdx.ComponentTypeApplication, Name: name, Version: r.version,
-		PackageURL: "pkg:generic/" + name + "@" + r.version + "?arch=" + r.arch,
+		BOMRef: r.name, Type: cdx.ComponentTypeApplication, Name: r.name, Version: r.version,
+		PackageURL: "pkg:generic/" + r.name + "@" + r.version + "?arch=" + r.arch,
 		Licenses:   &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}},
 	}
 	var components []cdx.Component
@@ -63,6 +63,10 @@ func (r *release) bom() (*cdx.BOM, error) {
 	}
 	for _, ref := range slices.Sorted(maps.Keys(modules)) {
 		components = append(components, modules[ref])
+	}
+	if r.kernel != nil {
+		c := r.kernel.component()
+		components, inRoot = append(components, c), append(inRoot, c.BOMRef)
 	}
 	dependencies = append([]cdx.Dependency{{Ref: root.BOMRef, Dependencies: &inRoot}}, dependencies...)
 

@@ -94,8 +94,10 @@ func (p payload) writePackages(ctx context.Context, log io.Writer, dir string) e
 	}
 	for _, version := range []string{"v0.1.0", "v0.1.1"} {
 		fmt.Fprintln(log, "==> making the packages of", version)
-		if err := run(ctx, "make", "-C", "..", "release", "VERSION="+version, "ARCHES="+p.arch.name, "DIST="+filepath.Join(dir, version)); err != nil {
-			return err
+		for _, target := range []string{"release", "release-kvm"} {
+			if err := run(ctx, "make", "-C", "..", target, "VERSION="+version, "ARCHES="+p.arch.name, "DIST="+filepath.Join(dir, version)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

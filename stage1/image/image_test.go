@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -196,6 +197,17 @@ func TestAManifestThatAppcRefusesIsRefusedWithItsFile(t *testing.T) {
 		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "img/manifest") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\nerror %v, want %q in it", text, err, want)
 		}
+	}
+}
+
+func TestAStage1ThatIsInAPackageOfItsOwnIsNamedWithIt(t *testing.T) {
+	for arch, want := range map[string]string{"amd64": "package containerd-shim-rkt-kvm", "arm64": "amd64 only, and this host is arm64"} {
+		if from := Elsewhere("kvm", arch); !strings.Contains(from, want) {
+			t.Errorf("on %s: %q", arch, from)
+		}
+	}
+	if _, err := locate("kvm", t.TempDir()); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), Elsewhere("kvm", runtime.GOARCH)+", or put its image") {
+		t.Errorf("%v", err)
 	}
 }
 

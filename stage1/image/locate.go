@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -87,6 +88,22 @@ func locate(name string, bins ...string) (string, error) {
 		}
 		looked = append(looked, dir)
 	}
-	return "", fmt.Errorf("there is no stage1 called %s: put its image (manifest and rootfs/) into %s: %w",
-		name, strings.Join(looked, " or "), errdefs.ErrNotFound)
+	where := "put its image (manifest and rootfs/) into " + strings.Join(looked, " or ")
+	if from := Elsewhere(name, runtime.GOARCH); from != "" {
+		where = from + ", or " + where
+	}
+	return "", fmt.Errorf("there is no stage1 called %s: %s: %w", name, where, errdefs.ErrNotFound)
+}
+
+// Elsewhere says where the image of a stage1 comes from that the shim has a link for, and that is not
+// installed with it. It is empty for other stage1s.
+func Elsewhere(name, arch string) string {
+	switch {
+	case name != "kvm":
+		return ""
+	case arch != "amd64":
+		return "virtual machines are for amd64 only, and this host is " + arch
+	default:
+		return "install the package containerd-shim-rkt-kvm of this version (docs/install.md)"
+	}
 }

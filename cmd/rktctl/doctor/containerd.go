@@ -8,8 +8,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 // containerdConfig is the usual path of containerd's configuration.
@@ -175,7 +178,11 @@ func (e *examination) handlerProgram(area string, h *handler) {
 	}
 	stage1 := pinned(name)
 	if stage1 != "" && !e.has(stage1) {
-		e.found(Error, area, at+`: a stage1 of `+"`rktctl stage1 list`, or put the image of "+stage1+" beside the shim", "handler %s: this node has no stage1 %s", h.name, stage1)
+		fix := "put the image of " + stage1 + " beside the shim"
+		if from := image.Elsewhere(stage1, runtime.GOARCH); from != "" {
+			fix = from
+		}
+		e.found(Error, area, at+": a stage1 of `rktctl stage1 list`, or "+fix, "handler %s: this node has no stage1 %s", h.name, stage1)
 	}
 	for i := range e.Stage1s {
 		s := &e.Stage1s[i]

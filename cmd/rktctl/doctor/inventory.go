@@ -13,8 +13,12 @@ import (
 )
 
 // inventoryFile lists the files of an installation, below its prefix. A line has four words:
-// path, mode, kind (dir, file or link), and the SHA-256 sum of a file or the target of a link.
-const inventoryFile = "share/containerd-shim-rkt/inventory"
+// path, mode, kind (dir, file or link), and the SHA-256 sum of a file or the target of a link. The package of
+// machines has a list of its own.
+const (
+	inventoryFile     = "share/containerd-shim-rkt/inventory"
+	machinesInventory = inventoryFile + "-kvm"
+)
 
 // namedFiles is the number of files of the installation that findings name.
 const namedFiles = 5
@@ -27,11 +31,16 @@ func (e *examination) inventory(area, shim string) {
 		return
 	}
 	prefix := filepath.Dir(filepath.Dir(real))
-	list, err := os.Open(filepath.Join(prefix, inventoryFile))
-	if err != nil {
-		return
+	for _, file := range []string{inventoryFile, machinesInventory} {
+		if list, err := os.Open(filepath.Join(prefix, file)); err == nil {
+			e.compare(area, prefix, list)
+			_ = list.Close()
+		}
 	}
-	defer list.Close()
+}
+
+// compare compares the files below a prefix with their list.
+func (e *examination) compare(area, prefix string, list io.Reader) {
 	var wrong []string
 	files := 0
 	lines := bufio.NewScanner(list)

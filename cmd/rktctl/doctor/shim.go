@@ -3,9 +3,11 @@ package doctor
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 // shimName is the program that containerd executes for io.containerd.rkt.v1.
@@ -120,6 +122,10 @@ func (e *examination) link(area, path string) {
 		return
 	} else if shim, _ := filepath.EvalSymlinks(filepath.Join(filepath.Dir(path), shimName)); shim != "" && shim != real {
 		e.found(Warning, area, "ln -sfn "+shimName+" "+path, "%s leads to %s, which is not the shim beside it", path, real)
+		return
+	}
+	if from := image.Elsewhere(name, runtime.GOARCH); from != "" && !e.has(name) {
+		e.ok(area, "%s is for the stage1 %s, which is not installed: %s", path, name, from)
 		return
 	}
 	if !e.has(name) {

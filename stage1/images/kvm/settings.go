@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,10 +35,28 @@ const (
 	imageSettings = "kvm.json"
 )
 
-// defaults are for a machine on which the files of `make kvm` are in their place.
-var defaults = settings{
-	Kernel: "/usr/local/libexec/containerd-shim-rkt/kvm/vmlinux", Modules: "/usr/local/libexec/containerd-shim-rkt/kvm/modules",
-	Accel: "kvm", CPUs: 1, Memory: 1 << 30,
+// defaults leave kernel and modules to placed.
+var defaults = settings{Accel: "kvm", CPUs: 1, Memory: 1 << 30}
+
+// places are the directories of kernels: of make install, and of the package containerd-shim-rkt-kvm. The
+// shim's links are in PATH in the same order.
+func places() []string {
+	return []string{"/usr/local/libexec/containerd-shim-rkt/kvm", "/usr/libexec/containerd-shim-rkt/kvm"}
+}
+
+// placed returns the settings with the files of the first directory that has a kernel, in place of those
+// that are not set. If none has one, the first directory is named.
+func (s settings) placed(dirs []string) settings {
+	dir := dirs[0]
+	for _, d := range dirs {
+		if _, err := os.Stat(filepath.Join(d, "vmlinux")); err == nil {
+			dir = d
+			break
+		}
+	}
+	s.Kernel = cmp.Or(s.Kernel, filepath.Join(dir, "vmlinux"))
+	s.Modules = cmp.Or(s.Modules, filepath.Join(dir, "modules"))
+	return s
 }
 
 // readSettings reads the first of some files that exists, over the defaults.
@@ -55,9 +75,9 @@ func readSettings(paths ...string) (settings, error) {
 		if err != nil {
 			err = fmt.Errorf("settings of machines: %s: %w", path, err)
 		}
-		return s, err
+		return s.placed(places()), err
 	}
-	return defaults, nil
+	return defaults.placed(places()), nil
 }
 
 // readTrusted reads a file that only root can have written.

@@ -2,8 +2,10 @@
 // cpio archive with the modules that machines need. `make kvm` executes it.
 //
 //	kernel DIR
+//	kernel -package    prints the name, the version and the sum of Debian's package
 //
-// The same package gives the same files. SHA256SUMS has their sums.
+// The same package gives the same files. SHA256SUMS has their sums, and copyright has their licence and the
+// place of their source.
 package main
 
 import (
@@ -32,6 +34,8 @@ var pinned = pin{"6.1.0-56-cloud-amd64", "6.1.192-2", "e7d02b943971edcb8790e256c
 // pin is a version of Debian's package of a kernel.
 type pin struct{ release, version, sum string }
 
+func (p pin) name() string { return "linux-image-" + p.release }
+
 // atBoot are the modules that every machine needs before its channel and its shares work, and later
 // the modules that are only loaded when they are needed. They are loaded with the modules on which
 // they depend.
@@ -46,9 +50,13 @@ var (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: kernel DIR")
+	switch {
+	case len(os.Args) != 2:
+		fmt.Fprintln(os.Stderr, "usage: kernel DIR, or kernel -package")
 		os.Exit(2)
+	case os.Args[1] == "-package":
+		fmt.Println(pinned.name(), pinned.version, pinned.sum)
+		return
 	}
 	if err := run(ctx, os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "kernel:", err)
@@ -84,12 +92,49 @@ func run(ctx context.Context, out string) error {
 	if err != nil {
 		return err
 	}
+	terms, err := copyright(work, licence)
+	if err != nil {
+		return err
+	}
 	sums := fmt.Sprintf("%x  modules\n%x  vmlinux\n", sha256.Sum256(modules), sha256.Sum256(vmlinux))
 	return errors.Join(
 		replace(filepath.Join(out, "modules"), modules),
 		replace(filepath.Join(out, "vmlinux"), vmlinux),
 		replace(filepath.Join(out, "SHA256SUMS"), []byte(sums)),
+		replace(filepath.Join(out, "copyright"), terms),
 	)
+}
+
+// licence is the file of Debian that Debian's copyright files name for the text of the kernel's licence.
+const licence = "/usr/share/common-licenses/GPL-2"
+
+// copyright returns what has to be with the files: who has written them, their licence, and where their
+// source is. Other distributions do not have Debian's file of the licence, so its text is part of this.
+func copyright(unpacked, licence string) ([]byte, error) {
+	debians, err := os.ReadFile(filepath.Join(unpacked, "usr/share/doc", pinned.name(), "copyright"))
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(licence)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `The files vmlinux and modules in this directory are from Debian's package
+%s, version %s. vmlinux was decompressed, and nothing else was changed.
+
+Debian built the package from its source package linux, version %s:
+
+    https://snapshot.debian.org/package/linux/%s/
+    apt-get source linux=%s
+
+Debian's copyright file follows, and after it the licence.
+
+`, pinned.name(), pinned.version, pinned.version, pinned.version, pinned.version)
+	b.Write(debians)
+	b.WriteString("\n")
+	b.Write(text)
+	return b.Bytes(), nil
 }
 
 // fetch returns the path of the package in the user's cache directory.
@@ -99,7 +144,7 @@ func (p pin) fetch(ctx context.Context) (string, error) {
 		return "", err
 	}
 	cache = filepath.Join(cache, "containerd-shim-rkt")
-	path := filepath.Join(cache, fmt.Sprintf("linux-image-%s_%s.deb", p.release, p.version))
+	path := filepath.Join(cache, fmt.Sprintf("%s_%s.deb", p.name(), p.version))
 	if b, err := os.ReadFile(path); err == nil && p.matches(b) {
 		return path, nil
 	}
@@ -108,10 +153,10 @@ func (p pin) fetch(ctx context.Context) (string, error) {
 	}
 	b, err := p.download(ctx)
 	if err != nil {
-		return "", fmt.Errorf("fetch Debian's package linux-image-%s in version %s: %w", p.release, p.version, err)
+		return "", fmt.Errorf("fetch Debian's package %s in version %s: %w", p.name(), p.version, err)
 	}
 	if !p.matches(b) {
-		return "", fmt.Errorf("Debian's package linux-image-%s has the SHA-256 sum %x, not %s", p.release, sha256.Sum256(b), p.sum)
+		return "", fmt.Errorf("Debian's package %s has the SHA-256 sum %x, not %s", p.name(), sha256.Sum256(b), p.sum)
 	}
 	return path, replace(path, b)
 }
@@ -127,7 +172,7 @@ func (p pin) download(ctx context.Context) ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	get := func() error {
-		cmd := exec.CommandContext(ctx, "apt-get", "-o", "APT::Sandbox::User=root", "download", "linux-image-"+p.release+"="+p.version)
+		cmd := exec.CommandContext(ctx, "apt-get", "-o", "APT::Sandbox::User=root", "download", p.name()+"="+p.version)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("apt-get download: %w: %s", err, out)

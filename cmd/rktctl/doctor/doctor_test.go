@@ -5,12 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }
@@ -200,7 +202,14 @@ func TestEachThingThatIsWrongIsFoundWithItsFix(t *testing.T) {
 		"a probe that fails":           {func(b *bench) { b.node.Stage1s[0].Probe = errors.New("runc is missing") }, Error, "runc is missing", "install"},
 		"no interpreter":               {func(b *bench) { b.write("stage1/oci/rootfs/run", "#!/no/python3\n") }, Error, "/no/python3, which does not exist", "install /no/python3"},
 		"no interpreter by env":        {func(b *bench) { b.write("stage1/oci/rootfs/run", "#!/usr/bin/env python-x\n") }, Error, "python-x, which does not exist", "install python-x"},
-		"no nspawn":                    {func(b *bench) { b.node.Stage1s[0].AppcName = "coreos.com/rkt/stage1-nspawn" }, Error, "needs systemd-nspawn", "systemd-container"},
+		"no machines": {func(b *bench) {
+			b.node.Stage1s[0].AppcName, b.node.Stage1s[0].Probe = machines, errors.New("of sha512-1: features/probe: a is missing\nb is missing")
+		}, Error, "native cannot boot machines on this node: a is missing; b is missing", "kvm.json"},
+		"a handler of machines without their package": {func(b *bench) {
+			b.link("containerd-shim-rkt-kvm-v1", "containerd-shim-rkt-v1")
+			b.write("etc/conf.d/rkt.toml", strings.ReplaceAll(goodHandler, "rkt-oci", "rkt-kvm"))
+		}, Error, "handler rkt-kvm: this node has no stage1 kvm", image.Elsewhere("kvm", runtime.GOARCH)},
+		"no nspawn": {func(b *bench) { b.node.Stage1s[0].AppcName = "coreos.com/rkt/stage1-nspawn" }, Error, "needs systemd-nspawn", "systemd-container"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -232,6 +241,15 @@ func TestFilesThatDifferFromTheInventoryAreNamed(t *testing.T) {
 	if wrong := b.wrong(); len(wrong) > 0 {
 		t.Fatalf("%+v", wrong)
 	}
+	b.write(machinesInventory, "libexec 0755 dir -\n")
+	if wrong := b.wrong(); len(wrong) > 0 {
+		t.Fatalf("%+v", wrong)
+	}
+	b.write(machinesInventory, "libexec/kernel 0644 file "+sum+"\n")
+	if wrong := b.wrong(); len(wrong) != 1 || !strings.Contains(wrong[0].Text, "libexec/kernel is missing") {
+		t.Errorf("%+v", wrong)
+	}
+	b.remove(machinesInventory)
 	for name, breaks := range map[string]func(){
 		"libexec/a was changed":          func() { b.write("libexec/a", "texts") },
 		"libexec/b is missing":           func() { b.write(inventoryFile, "libexec/b 0644 file "+sum+"\n") },
@@ -251,6 +269,15 @@ func TestAStage1BesideTheShimIsThereForALink(t *testing.T) {
 	b := newBench(t)
 	b.link("containerd-shim-rkt-vm-v1", "containerd-shim-rkt-v1")
 	b.write("libexec/containerd-shim-rkt/stage1/vm/manifest", "{}")
+	if wrong := b.wrong(); len(wrong) > 0 {
+		t.Errorf("%+v", wrong)
+	}
+}
+
+// The shim has the link, and a package of its own has the image.
+func TestTheLinkOfMachinesNeedsNoMachines(t *testing.T) {
+	b := newBench(t)
+	b.link("containerd-shim-rkt-kvm-v1", "containerd-shim-rkt-v1")
 	if wrong := b.wrong(); len(wrong) > 0 {
 		t.Errorf("%+v", wrong)
 	}

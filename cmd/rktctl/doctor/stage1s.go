@@ -7,12 +7,26 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // needs are the programs that the bundled images execute, by the names of the images. One
 // of each list is enough. An image with features/probe says by itself what it lacks.
 var needs = map[string][]string{
 	"coreos.com/rkt/stage1-nspawn": {"systemd-nspawn"},
+}
+
+// machines is the name of the image whose pods are virtual machines. Its features/probe says what these lack.
+const machines = "coreos.com/rkt/stage1-kvm"
+
+// lacks returns what a failed features/probe has said, in one line.
+func lacks(probe error) string {
+	text := probe.Error()
+	if _, said, ok := strings.Cut(text, string(abi.FeaturesProbe)+": "); ok {
+		text = said
+	}
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
 }
 
 // stage1s checks what the stage1s need on this node.
@@ -30,6 +44,8 @@ func (e *examination) stage1s() {
 		switch {
 		case s.Problem != nil:
 			e.found(severity, area, "rktctl config check, and rktctl stage1 verify on the image", "%s: %v", s.Name, s.Problem)
+		case s.Probe != nil && s.AppcName == machines:
+			e.found(severity, area, "install what it names, or change /etc/containerd-shim-rkt/kvm.json (docs/stage1-kvm.md, Settings)", "%s cannot boot machines on this node: %s", s.Name, lacks(s.Probe))
 		case s.Probe != nil:
 			e.found(severity, area, "install what it names into containerd's PATH, then rktctl stage1 show "+s.Name, "%s cannot find out what it honours on this node: %v", s.Name, s.Probe)
 		}

@@ -22,6 +22,8 @@ func main() {
 		os.Exit(supervisor.Proxy())
 	case "run":
 		os.Exit(run())
+	case "features_probe":
+		os.Exit(probeFeatures())
 	case "enter", "stop", "gc", "network":
 		os.Exit(client.Main(abi.Entrypoint(name), os.Args[1:]))
 	case "app_add", "app_start", "app_stop", "app_rm", "app_signal", "app_pause", "app_resume", "app_update", "app_stats":

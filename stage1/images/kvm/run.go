@@ -162,6 +162,9 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		return err
 	}
 	image = filepath.Dir(image)
+	if err := machine.Supported(); err != nil {
+		return serve.Unsupported("%v", err)
+	}
 	settings, err := readSettings(filepath.Join(image, imageSettings), nodeSettings)
 	if err != nil {
 		return err

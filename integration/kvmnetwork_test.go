@@ -1,12 +1,14 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
@@ -68,6 +70,35 @@ func (n netns) expectEcho(t *testing.T, address string) {
 	})
 }
 
+// firstPackets sends one packet to each address of the namespace's link, as soon as the host's kernel no longer
+// answers, and so before the machine can. The channels have nil when a packet was answered. The clients know
+// the hardware address, because the kernel gives up asking for it after three seconds.
+func (n netns) firstPackets(t *testing.T, clients netns, link string, addresses ...string) (all []<-chan error) {
+	t.Helper()
+	out, err := n.command("", "ip -brief link show dev "+link).Output()
+	words := strings.Fields(string(out))
+	if err != nil || len(words) < 3 {
+		t.Fatalf("the link %s: %q, %v", link, words, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	for _, address := range addresses {
+		clients.run(t, "ip neigh replace "+address+" lladdr "+words[2]+" dev "+link+" nud permanent")
+		answered := make(chan error, 1)
+		all = append(all, answered)
+		go func() {
+			for ctx.Err() == nil {
+				if filter, err := n.command("", "tc filter show dev "+link+" ingress").Output(); err == nil && len(filter) > 0 {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			answered <- clients.command("", "busybox ping -c 1 -W 600 "+address).Run()
+		}()
+	}
+	return all
+}
+
 const echo = "busybox nc -ll -p 80 -e /bin/cat"
 
 func TestAMachineHasTheAddressesOfItsNetworkNamespace(t *testing.T) {
@@ -75,13 +106,25 @@ func TestAMachineHasTheAddressesOfItsNetworkNamespace(t *testing.T) {
 		pod, clients := newNetns(t), newNetns(t)
 		pod.attach(t, clients, "eth0", "192.0.2.", "2001:db8::")
 		pod.run(t, "ip route add default via 192.0.2.1")
+		pod.run(t, "ip route add 203.0.113.0/24 via 192.0.2.1 metric 7")
+		pod.run(t, "ip -6 route add 2001:db8:2::/64 via 2001:db8::1")
+		pod.run(t, "ip neigh add 192.0.2.99 lladdr 02:00:00:00:00:99 dev eth0 nud permanent")
+		first := pod.firstPackets(t, clients, "eth0", "192.0.2.7", "2001:db8::7")
 		id := c.start(t, []string{"--with-ns", "network:" + string(pod)}, strings.Fields(echo)...)
 		clients.expectEcho(t, "192.0.2.7")
 		clients.expectEcho(t, "2001:db8::7")
+		for _, ping := range first {
+			if err := wait.For(t, "the answer to a client's first packet", ping); err != nil {
+				t.Errorf("a client's first packet: %v", err)
+			}
+		}
 		clients.run(t, "busybox ping -c 1 -W 60 192.0.2.7")
 		c.exec(t, nil, id, "ping", "-c", "1", "-W", "60", "192.0.2.1").must(t)
-		shown := c.exec(t, nil, id, "ip", "addr", "show", "dev", "eth0").must(t).stdout + c.exec(t, nil, id, "ip", "route").must(t).stdout
-		for _, want := range []string{"mtu 1400", "192.0.2.7/24", "2001:db8::7/64", "default via 192.0.2.1"} {
+		shown := c.exec(t, nil, id, "sh", "-c", "ip addr show dev eth0; ip route; ip -6 route; ip neigh").must(t).stdout
+		for _, want := range []string{
+			"mtu 1400", "192.0.2.7/24", "2001:db8::7/64", "default via 192.0.2.1", "203.0.113.0/24 via 192.0.2.1", "metric 7",
+			"2001:db8:2::/64 via 2001:db8::1", "192.0.2.99 dev eth0 lladdr 02:00:00:00:00:99 ", "PERMANENT",
+		} {
 			if !strings.Contains(shown, want) {
 				t.Errorf("%q is not in %s", want, shown)
 			}
@@ -185,6 +228,10 @@ func TestANetworkThatAMachineCannotHaveIsRefusedByName(t *testing.T) {
 		r := c.run(t, []string{"--with-ns", "network:" + string(pod)}, c.id(), "true")
 		if r.code == 0 || !strings.Contains(r.stderr, `the network namespace: the link "tun9" is not Ethernet`) {
 			t.Errorf("exit code %d: %s", r.code, r.stderr)
+		}
+		r = c.run(t, []string{"--net-host"}, c.id(), "true")
+		if r.code == 0 || !strings.Contains(r.stderr, `without "network"`) {
+			t.Errorf("the host's network: exit code %d: %s", r.code, r.stderr)
 		}
 	})
 }

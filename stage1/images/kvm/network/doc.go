@@ -10,7 +10,9 @@
 //
 // Look reads the namespace, and Follow makes a tap for each of its links. A filter of tc redirects
 // each frame that a link receives to the link's tap, and each frame that the machine sends to the
-// link. The kernel removes a tap when its descriptors are closed. A filter that is left by a machine
+// link. Until Release, the frames of the link go to another tap, of which nothing reads: QEMU discards what it
+// receives before it has the NIC, and the machine what it receives before it has the address. Release then sends
+// them to the machine. The kernel removes a tap when its descriptors are closed. A filter that is left by a machine
 // that was killed is replaced by the next machine, and ends with the namespace.
 //
 // In the machine, a Guest sets up the NICs by the Config that Look has read. The Config is sent as

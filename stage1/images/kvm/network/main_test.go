@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -237,6 +239,12 @@ func (m *machine) apply(c Config) {
 	c, err = ParseConfig(text)
 	must(m.t, err)
 	must(m.t, m.Apply(m.t.Context(), c))
+	m.release()
+}
+
+func (m *machine) release() {
+	m.t.Helper()
+	must(m.t, m.Release(slices.Collect(maps.Keys(m.nics))...))
 }
 
 func (m *machine) plug(tap *Tap) {

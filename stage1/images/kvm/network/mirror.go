@@ -12,8 +12,11 @@ import (
 )
 
 // priority is that of our filters, by which they are found again. Filters of other programs may come
-// before them.
-const priority = 0x726b
+// before them. holding is that of filters that send the frames of a link elsewhere while its machine is not ready.
+const (
+	priority = 0x726b
+	holding  = priority - 1
+)
 
 // Numbers of linux/pkt_sched.h, linux/pkt_cls.h and linux/tc_act that golang.org/x/sys/unix does not
 // have.
@@ -36,9 +39,10 @@ const (
 	mirredIfindex  = 24 // offset in it
 )
 
-// mirror sends all frames that a link receives to another link, which sends them. If the filter of
-// an earlier machine is there, whose tap is gone, it is replaced.
-func mirror(conn *rtnetlink.Conn, from, to uint32) error {
+// mirror sends all frames that a link receives to another link, which sends them. Until unmirror is called with
+// holding, they go to a third link, unless hold is 0. If the filter of an earlier machine is there, whose tap is
+// gone, it is replaced.
+func mirror(conn *rtnetlink.Conn, from, to, hold uint32) error {
 	qdisc := rtnetlink.AppendAttribute(tcBody(from, qdiscHandle, qdiscParent, 0), unix.TCA_KIND, []byte("clsact\x00"))
 	err := conn.Request(unix.RTM_NEWQDISC, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, qdisc, nil)
 	if err != nil && !errors.Is(err, unix.EEXIST) { // clsact or ingress; a filter is added to either
@@ -49,10 +53,21 @@ func mirror(conn *rtnetlink.Conn, from, to uint32) error {
 	} else if there != 0 {
 		return errors.New("another machine has taken it over")
 	}
-	if err := unmirror(conn, from); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove the filter of an earlier machine: %w", err)
+	for _, of := range []uint32{priority, holding} {
+		if err := unmirror(conn, from, of); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("remove the filter of an earlier machine: %w", err)
+		}
 	}
-	filter := rtnetlink.AppendAttribute(filterBody(from), unix.TCA_KIND, []byte("u32\x00"))
+	if hold != 0 {
+		if err := redirect(conn, from, hold, holding); err != nil {
+			return err
+		}
+	}
+	return redirect(conn, from, to, priority)
+}
+
+func redirect(conn *rtnetlink.Conn, from, to, priority uint32) error {
+	filter := rtnetlink.AppendAttribute(filterBody(from, priority), unix.TCA_KIND, []byte("u32\x00"))
 	filter = rtnetlink.AppendAttribute(filter, unix.TCA_OPTIONS|unix.NLA_F_NESTED, redirectAll(to))
 	if err := conn.Request(unix.RTM_NEWTFILTER, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, filter, nil); err != nil {
 		return fmt.Errorf("add a filter of tc: %w", err)
@@ -98,12 +113,13 @@ func mirrored(conn *rtnetlink.Conn, from uint32) (to uint32, err error) {
 	return to, nil
 }
 
-func unmirror(conn *rtnetlink.Conn, from uint32) error {
-	return conn.Request(unix.RTM_DELTFILTER, unix.NLM_F_ACK, filterBody(from), nil)
+// unmirror removes the filter of a link with a priority.
+func unmirror(conn *rtnetlink.Conn, from, priority uint32) error {
+	return conn.Request(unix.RTM_DELTFILTER, unix.NLM_F_ACK, filterBody(from, priority), nil)
 }
 
 // filterBody is the head of a request about our filter of a link.
-func filterBody(link uint32) []byte {
+func filterBody(link, priority uint32) []byte {
 	everything := uint32(unix.ETH_P_ALL<<8) & 0xffff // in network byte order
 	return tcBody(link, 0, ingress, priority<<16|everything)
 }

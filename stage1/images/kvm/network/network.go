@@ -70,14 +70,17 @@ func (n *Network) Do(f func() error) error { return within(n.namespace, f) }
 // Look reads the namespace as it is now. It returns the part that a machine can take over, and names
 // each other part.
 func (n *Network) Look() (Config, []string, error) {
-	taps := make([]uint32, 0, len(n.taps))
+	taps := make([]uint32, 0, 2*len(n.taps))
 	for _, t := range n.taps {
 		taps = append(taps, t.index)
+		if t.held != nil {
+			taps = append(taps, t.heldIndex)
+		}
 	}
 	return look(n.namespace, taps)
 }
 
-// Follow makes a tap for each link of c that has none, and redirects the link's frames to it. It
+// Follow makes a tap for each link of c that has none, and redirects the link's frames to it after Release. It
 // returns these taps, and those whose links c does not have: remove their NICs, then Remove them.
 // After an error it has made no tap.
 func (n *Network) Follow(c Config) (added, gone []*Tap, err error) {
@@ -109,6 +112,24 @@ func (n *Network) Follow(c Config) (added, gone []*Tap, err error) {
 	return added, gone, nil
 }
 
+// Release lets the machine receive: first the frames that have come since Follow, which nothing else answers. Call
+// it when the machine has the configuration. It does nothing for taps that were released.
+func (n *Network) Release(taps ...*Tap) error {
+	if !slices.ContainsFunc(taps, func(t *Tap) bool { return t.held != nil }) {
+		return nil
+	}
+	conn, err := rtnetlink.DialIn(n.namespace)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var errs []error
+	for _, t := range taps {
+		errs = append(errs, t.release(conn, n.namespace))
+	}
+	return errors.Join(errs...)
+}
+
 // Remove stops the redirection to a tap and closes it. The kernel removes the tap when QEMU has closed
 // its descriptor, too.
 func (n *Network) Remove(t *Tap) error {
@@ -124,7 +145,7 @@ func (n *Network) Remove(t *Tap) error {
 // remove ignores errors: the link, or the namespace's tap, may be gone.
 func (n *Network) remove(conn *rtnetlink.Conn, t *Tap) {
 	t.unmirror(conn)
-	t.File.Close()
+	t.close()
 	n.taps = slices.DeleteFunc(n.taps, func(o *Tap) bool { return o == t })
 }
 

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -85,47 +86,66 @@ func TestLargeFramesPass(t *testing.T) {
 	m.reach("192.0.2.1:80")
 }
 
-// A client that asks for the pod's address before the machine has it gets its answer when it has.
+// A client that sends to the pod's address before the machine has it gets its answer when it has, whether the client
+// has to ask for the hardware address first or knows it.
 func TestPacketsAreKeptUntilTheMachineHasTheAddress(t *testing.T) {
-	for _, address := range []string{"192.0.2.7:53", "[2001:db8::7]:53"} {
-		t.Run(address, func(t *testing.T) {
-			pod, clients := newPod(t)
-			for _, family := range []string{"ipv4", "ipv6"} { // a client that waits for long
-				clients.sysctl(family+"/neigh/out0/mcast_solicit", "1000")
-			}
-			m := newMachine(t, pod)
-			var server net.PacketConn
-			m.do(func() (err error) {
-				server, err = net.ListenPacket("udp", ":53")
-				return err
-			})
-			t.Cleanup(func() { server.Close() })
-			c, _ := m.look()
-			m.follow(c)
-			clients.do(func() error {
-				client, err := net.Dial("udp", address)
-				if err != nil {
+	for _, address := range []string{"192.0.2.7", "2001:db8::7"} {
+		for _, knows := range []bool{false, true} {
+			t.Run(fmt.Sprint(address, " is known: ", knows), func(t *testing.T) {
+				pod, clients := newPod(t)
+				if knows {
+					mac := strings.Fields(pod.ip("-brief link show dev eth0"))[2]
+					clients.ip("neigh replace " + address + " lladdr " + mac + " dev out0 nud permanent")
+				} else {
+					for _, family := range []string{"ipv4", "ipv6"} { // a client that waits for long
+						clients.sysctl(family+"/neigh/out0/mcast_solicit", "1000")
+					}
+				}
+				m := newMachine(t, pod)
+				var server net.PacketConn
+				m.do(func() (err error) {
+					server, err = net.ListenPacket("udp", ":53")
 					return err
+				})
+				t.Cleanup(func() { server.Close() })
+				c, _ := m.look()
+				m.follow(c) // from here on a frame that reaches the tap is lost, because the NIC is down
+				clients.do(func() error {
+					client, err := net.Dial("udp", net.JoinHostPort(address, "53"))
+					if err != nil {
+						return err
+					}
+					defer client.Close()
+					for _, text := range []string{"first", strings.Repeat("second", 200)} {
+						if _, err = client.Write([]byte(text)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				m.apply(c)
+				got := make(chan string, 2)
+				go func() {
+					defer close(got)
+					for range 2 {
+						b := make([]byte, 2000)
+						n, _, err := server.ReadFrom(b)
+						if err != nil {
+							return
+						}
+						got <- string(b[:n])
+					}
+				}()
+				for _, want := range []string{"first", strings.Repeat("second", 200)} {
+					if text := wait.For(t, "a packet", got); text != want {
+						t.Errorf("the machine has received %q", text)
+					}
 				}
-				defer client.Close()
-				_, err = client.Write([]byte("first"))
-				return err
+				if links := pod.ip("-brief link"); strings.Count(links, "tap") != 1 {
+					t.Errorf("the tap for held frames is left: %s", links)
+				}
 			})
-			m.apply(c)
-			got := make(chan string)
-			go func() {
-				b := make([]byte, 100)
-				n, _, err := server.ReadFrom(b)
-				if err != nil {
-					close(got)
-					return
-				}
-				got <- string(b[:n])
-			}()
-			if text := wait.For(t, "the first packet", got); text != "first" {
-				t.Errorf("the machine has received %q", text)
-			}
-		})
+		}
 	}
 }
 
@@ -338,6 +358,7 @@ func TestANICThatComesLateIsWaitedFor(t *testing.T) {
 	wait.Blocked(t, "network.(*Guest).await", 1)
 	m.follow(c)
 	must(t, wait.For(t, "the end of Apply", applied))
+	m.release()
 	m.listen(":80")
 	clients.reach("192.0.2.7:80")
 }
@@ -357,6 +378,7 @@ func TestFailuresInTheMachineAreNamed(t *testing.T) {
 		t.Fatal("there is no error")
 	}
 	contains(t, err.Error(), "add the route 10.0.0.0/8: ", "the link eth0: add the address ff02::1/64: ")
+	m.release()
 	m.listen(":80")
 	clients.reach("192.0.2.7:80")
 }

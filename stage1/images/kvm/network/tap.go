@@ -19,51 +19,131 @@ type Tap struct {
 
 	index uint32 // of the tap, in the namespace
 	link  uint32 // the index of the link that it stands for
+
+	// held has the frames of the link, until Release. QEMU discards those that it receives before it has the NIC,
+	// and the machine those that it receives before it has the address.
+	held      *os.File
+	heldIndex uint32
 }
 
 // serves reports whether the tap is that of a link. If the link has got another hardware address, it
 // is not, because a NIC keeps its address.
 func (t *Tap) serves(l Link) bool { return t.link == l.index && t.MAC == l.MAC }
 
-// newTap makes a tap for a link, and redirects the frames of each to the other. The kernel gives the
-// tap its name.
+// newTap makes a tap for a link, and redirects the frames of each to the other, those of the link after
+// release. The kernel gives the tap its name.
 func newTap(conn *rtnetlink.Conn, namespace *os.File, l Link) (_ *Tap, err error) {
-	fd, name, err := openTap(namespace)
-	if err != nil {
-		return nil, fmt.Errorf("make a tap: %w", err)
-	}
-	t := &Tap{File: os.NewFile(uintptr(fd), name), MAC: l.MAC, link: l.index}
+	t := &Tap{MAC: l.MAC, link: l.index}
 	defer func() {
 		if err != nil {
 			t.unmirror(conn)
-			t.File.Close()
+			t.close()
 		}
 	}()
+	if t.File, t.index, err = findTap(conn, namespace); err != nil {
+		return nil, err
+	}
+	if t.held, t.heldIndex, err = findTap(conn, namespace); err != nil {
+		return nil, err
+	}
+	// The tap is redirected before it is up, so that no frame of the machine reaches the namespace's
+	// own network, and the tap for held frames is up before it gets any.
+	if err := mirror(conn, t.index, t.link, 0); err != nil {
+		return nil, err
+	}
+	if err := up(conn, t.heldIndex); err != nil {
+		return nil, err
+	}
+	if err := mirror(conn, t.link, t.index, t.heldIndex); err != nil {
+		return nil, err
+	}
+	return t, up(conn, t.index)
+}
+
+func up(conn *rtnetlink.Conn, index uint32) error {
+	if err := conn.Request(unix.RTM_NEWLINK, unix.NLM_F_ACK, linkBody(index, unix.IFF_UP, unix.IFF_UP), nil); err != nil {
+		return fmt.Errorf("bring a tap up: %w", err)
+	}
+	return nil
+}
+
+// close closes the descriptors. The kernel removes a tap when all copies of its descriptor are closed.
+func (t *Tap) close() {
+	for _, f := range []*os.File{t.File, t.held} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	t.held = nil
+}
+
+// findTap makes a tap in a namespace. It returns the tap's descriptor and index.
+func findTap(conn *rtnetlink.Conn, namespace *os.File) (_ *os.File, index uint32, err error) {
+	fd, name, err := openTap(namespace)
+	if err != nil {
+		return nil, 0, fmt.Errorf("make a tap: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
 	body := rtnetlink.AppendAttribute(linkBody(0, 0, 0), unix.IFLA_IFNAME, append([]byte(name), 0))
 	err = conn.Request(unix.RTM_GETLINK, 0, body, func(m syscall.NetlinkMessage) {
 		if len(m.Data) >= unix.SizeofIfInfomsg {
-			t.index = number(m.Data[4:8])
+			index = number(m.Data[4:8])
 		}
 	})
-	if err != nil || t.index == 0 {
-		return nil, fmt.Errorf("find the tap %s: %w", name, err)
+	if err != nil || index == 0 {
+		f.Close()
+		return nil, 0, fmt.Errorf("find the tap %s: %w", name, err)
 	}
 	// With an address of its own the tap would send frames to the machine.
-	if err := noIPv6Address(conn, t.index); err != nil {
-		return nil, fmt.Errorf("set up the tap %s: %w", name, err)
+	if err := noIPv6Address(conn, index); err != nil {
+		f.Close()
+		return nil, 0, fmt.Errorf("set up the tap %s: %w", name, err)
 	}
-	// The tap is redirected before it is up, so that no frame of the machine reaches the namespace's
-	// own network.
-	for _, pair := range [][2]uint32{{t.index, t.link}, {t.link, t.index}} {
-		if err := mirror(conn, pair[0], pair[1]); err != nil {
-			return nil, err
-		}
-	}
-	if err := conn.Request(unix.RTM_NEWLINK, unix.NLM_F_ACK, linkBody(t.index, unix.IFF_UP, unix.IFF_UP), nil); err != nil {
-		return nil, fmt.Errorf("bring the tap %s up: %w", name, err)
-	}
-	return t, nil
+	return f, index, nil
 }
+
+// release lets the frames of the link reach the tap, and sends it those that were held. It does nothing
+// if it was called before.
+func (t *Tap) release(conn *rtnetlink.Conn, namespace *os.File) error {
+	if t.held == nil {
+		return nil
+	}
+	// A frame that the kernel has just held is among those that are read, or lost if it is later than the last read.
+	if err := unmirror(conn, t.link, holding); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("release the frames of a link: %w", err)
+	}
+	defer func() {
+		t.held.Close()
+		t.held = nil
+	}()
+	return within(namespace, func() error {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // receives nothing
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+			return fmt.Errorf("send frames with their virtio_net_hdr: %w", err)
+		}
+		raw, err := t.held.SyscallConn()
+		if err != nil {
+			return err
+		}
+		frame := make([]byte, 1<<17)
+		return raw.Control(func(held uintptr) {
+			for range maxHeld {
+				n, err := unix.Read(int(held), frame)
+				if err != nil {
+					return // there is none any more
+				}
+				_ = unix.Sendto(fd, frame[:n], 0, &unix.SockaddrLinklayer{Ifindex: int(t.index)}) // one that is too large is lost
+			}
+		})
+	})
+}
+
+// maxHeld is more than the frames that the kernel keeps for a tap.
+const maxHeld = 4096
 
 // openTap makes a tap in a namespace. It returns the tap's descriptor and name.
 func openTap(namespace *os.File) (fd int, name string, err error) {
@@ -97,10 +177,11 @@ func within(namespace *os.File, f func() error) error {
 	})
 }
 
-// unmirror removes the filter of the tap's link. The one of the tap goes with the tap.
+// unmirror removes the filters of the tap's link. The one of the tap goes with the tap.
 func (t *Tap) unmirror(conn *rtnetlink.Conn) {
 	if to, err := mirrored(conn, t.link); err == nil && (to == t.index || to == 0) {
-		_ = unmirror(conn, t.link)
+		_ = unmirror(conn, t.link, priority)
+		_ = unmirror(conn, t.link, holding)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"reflect"
 	"slices"
@@ -121,7 +122,9 @@ func (n *Network) plug(ctx context.Context, s *Supervisor) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.ask(ctx, channel.Header{Network: text}, nil); err != nil {
+	_, err = s.ask(ctx, channel.Header{Network: text}, nil)
+	// Also if a part of it has failed: the rest works.
+	if err = errors.Join(err, n.netns.Release(slices.Collect(maps.Keys(n.devices))...)); err != nil {
 		return err
 	}
 	have := n.want

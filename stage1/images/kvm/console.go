@@ -13,8 +13,13 @@ import (
 // decides what it prints.
 const maxConsole = 1 << 20
 
-// maxLast is how much of the console is in the error of a machine that has ended.
-const maxLast = 1024
+// maxLast is how much of the console is in the error of a machine that has ended, with the reason of a panic before
+// it if that is in the last maxTail bytes: a kernel prints the reason first, and then pages of registers and calls.
+const (
+	maxLast = 1024
+	maxTail = 16 << 10
+	panics  = "Kernel panic"
+)
 
 // console keeps what the guest prints.
 type console struct {
@@ -59,7 +64,7 @@ func (c *console) keep() {
 		_, _ = c.file.Write(buf[:n]) // a full disk is no reason to end a machine
 		c.mu.Lock()
 		c.tail = append(c.tail, buf[:n]...)
-		c.tail = c.tail[max(0, len(c.tail)-maxLast):]
+		c.tail = c.tail[max(0, len(c.tail)-maxTail):]
 		c.mu.Unlock()
 	}
 }
@@ -71,9 +76,14 @@ func (c *console) last() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	text := strings.TrimSpace(string(c.tail[max(0, len(c.tail)-min(maxLast, abi.MaxErrorText)):]))
+	all := string(c.tail)
+	text := strings.TrimSpace(all[max(0, len(all)-min(maxLast, abi.MaxErrorText)):])
 	if text == "" {
 		return nil
+	}
+	if i := strings.LastIndex(all, panics); i >= 0 && !strings.Contains(text, panics) {
+		reason, _, _ := strings.Cut(all[i:min(len(all), i+maxLast/4)], "\r\n")
+		text = reason + "; ...; " + text
 	}
 	return fmt.Errorf("the console of the machine ends with: %s", strings.ReplaceAll(text, "\r\n", "; "))
 }

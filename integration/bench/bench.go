@@ -38,6 +38,7 @@ func chapters() []chapter {
 		{"stdio", measureStdio},
 		{"cold", measureCold},
 		{"many", measureMany},
+		{"manyexecs", measureManyExecs},
 	}
 }
 

@@ -47,6 +47,11 @@ func (r *rig) running(ctx context.Context, s subject, group string) (containerd.
 	if err != nil {
 		return nil, err
 	}
+	return started(ctx, c)
+}
+
+// started makes the task of a container and starts it.
+func started(ctx context.Context, c containerd.Container) (containerd.Task, error) {
 	task, err := c.NewTask(ctx, cio.NullIO)
 	if err != nil {
 		return nil, err
@@ -117,19 +122,24 @@ func (r *rig) measureLifetime(ctx context.Context, s subject, group string, ops 
 
 // live takes one task from Create to Delete and measures nothing.
 func (r *rig) live(ctx context.Context, s subject, group string) error {
-	task, err := r.running(ctx, s, group)
+	c, err := r.container(ctx, s, group, sleeper()...)
 	if err != nil {
 		return err
 	}
+	task, err := started(ctx, c)
+	if err != nil {
+		return err
+	}
+	return r.finish(ctx, c, task)
+}
+
+// finish ends the task of a container and removes both.
+func (r *rig) finish(ctx context.Context, c containerd.Container, task containerd.Task) error {
 	exited, err := task.Wait(ctx)
 	if err != nil {
 		return err
 	}
 	if err := end(ctx, task, exited); err != nil {
-		return err
-	}
-	c, err := r.client.LoadContainer(ctx, task.ID())
-	if err != nil {
 		return err
 	}
 	return c.Delete(ctx, containerd.WithSnapshotCleanup)

@@ -17,6 +17,7 @@ import (
 // everything in the containers. Those of this program, which is a client as well, are not in it.
 type meter struct {
 	cpu, memory account
+	daemon      int // process of containerd
 }
 
 // account is one of a meter's counts: the sum of two cgroups.
@@ -30,17 +31,24 @@ type account struct {
 // use is what a meter shows.
 type use struct {
 	cpu    float64 // milliseconds
+	daemon float64 // of them those of containerd itself
 	faults float64
 }
 
-// newMeter makes the cgroups. The kernel adds the counts of a removed cgroup to its parent, so
+// ours returns the milliseconds of everything that containerd has started, and of ctr.
+func (u use) ours() float64 { return u.cpu - u.daemon }
+
+// since returns what was used after an earlier use.
+func (u use) since(v use) use { return use{u.cpu - v.cpu, u.daemon - v.daemon, u.faults - v.faults} }
+
+// newMeter makes the cgroups, and moves containerd, which has started nothing yet, to them. The kernel adds the counts of a removed cgroup to its parent, so
 // nothing is lost when containers are deleted.
-func newMeter(namespace string) (*meter, error) {
+func newMeter(namespace string, daemon int) (*meter, error) {
 	under := func(root, file string, parse func(string) (float64, error)) account {
 		return account{filepath.Join(root, namespace+"-daemon"), filepath.Join(root, namespace), file, parse}
 	}
 	root := "/sys/fs/cgroup"
-	m := &meter{cpu: under(root, "cpu.stat", parseCPUStat), memory: under(root, "memory.stat", parseFaults)}
+	m := &meter{cpu: under(root, "cpu.stat", parseCPUStat), memory: under(root, "memory.stat", parseFaults), daemon: daemon}
 	if cgroupVersion() == "v1" {
 		m.cpu = under(filepath.Join(root, "cpuacct"), "cpuacct.usage", parseCPUUsage)
 		m.memory = under(filepath.Join(root, "memory"), "memory.stat", parseFaults)
@@ -50,7 +58,7 @@ func newMeter(namespace string) (*meter, error) {
 			return nil, errors.Join(err, m.close())
 		}
 	}
-	return m, nil
+	return m, m.take(daemon)
 }
 
 // dirs returns the directories of the cgroups.
@@ -119,8 +127,12 @@ func (m *meter) settled(ctx context.Context) (use, error) {
 	if err != nil {
 		return use{}, err
 	}
+	daemon, err := cpuTime(m.daemon)
+	if err != nil {
+		return use{}, err
+	}
 	faults, err := m.memory.read()
-	return use{last, faults}, err
+	return use{last, float64(daemon) / 1e6, faults}, err
 }
 
 // close removes the cgroups, which must be empty.

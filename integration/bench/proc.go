@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // memory is the memory of a process, in MB of 10^6 bytes.
@@ -72,25 +73,13 @@ func parseParent(stat string) (int, error) {
 	return strconv.Atoi(fields[1])
 }
 
-// cpuTime returns the processor time of a process's present threads. The kernel counts it in
-// nanoseconds per thread, and in much coarser ticks per process.
+// cpuTime returns the processor time of a process and of the threads that it had, in nanoseconds;
+// /proc/PID/stat counts in much coarser ticks. A child is not part of it from its fork on.
 func cpuTime(pid int) (time.Duration, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil {
-		return 0, err
+	const scheduled = 2 // CPUCLOCK_SCHED of the kernel, of which clock_getcpuclockid(3) makes the id of a clock
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &t); err != nil {
+		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
 	}
-	var sum time.Duration
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue // the thread has ended meanwhile
-		}
-		first, _, _ := strings.Cut(string(b), " ")
-		ns, err := strconv.ParseInt(first, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", f, err)
-		}
-		sum += time.Duration(ns)
-	}
-	return sum, nil
+	return time.Duration(t.Nano()), nil
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestRollupIsReadInBytesOf1024(t *testing.T) {
@@ -43,18 +46,33 @@ func TestParentOfAProcessWhoseNameHasParentheses(t *testing.T) {
 	}
 }
 
-func TestCPUTimeGrowsWithWork(t *testing.T) {
+func TestCPUTimeIsThatOfAllThreads(t *testing.T) {
 	before, err := cpuTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for begin := time.Now(); time.Since(begin) < 50*time.Millisecond; {
-	}
+	const work = 50 * time.Millisecond
+	worked := make(chan struct{})
+	go func() {
+		defer close(worked)
+		runtime.LockOSThread() // and no unlock: the thread ends with the goroutine
+		used := func() time.Duration {
+			var now unix.Timespec
+			_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now)
+			return time.Duration(now.Nano())
+		}
+		for begin := used(); used()-begin < work; {
+		}
+	}()
+	<-worked
 	after, err := cpuTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after <= before {
-		t.Errorf("%s, and after work %s", before, after)
+	if after-before < work {
+		t.Errorf("%s before and %s after a thread has worked for %s", before, after, work)
+	}
+	if d, err := cpuTime(1 << 23); err == nil { // more than the kernel has pids
+		t.Errorf("a process that does not exist has used %s", d)
 	}
 }

@@ -69,10 +69,7 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 	if err != nil {
 		return nil, err
 	}
-	if r.meter, err = newMeter(r.daemon.Namespace()); err != nil {
-		return nil, err
-	}
-	if err := r.meter.take(r.daemon.PID()); err != nil {
+	if r.meter, err = newMeter(r.daemon.Namespace(), r.daemon.PID()); err != nil {
 		return nil, err
 	}
 	if r.client, err = r.daemon.Client(); err != nil {

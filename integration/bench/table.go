@@ -44,11 +44,12 @@ better. Processor time and page faults are those of containerd, ctr, the shims, 
 containers together, with the work that follows an answer. The kernel's count of page faults may
 lack the last 64 of each processor. null is a shim above an empty pod
 (internal/nullshim): containerd and the clients take the rest. The budgets are for native, and a
-budget with × is a ratio to runc, but for those of many pods and containers.
+budget with × is a ratio to runc, but for those of many pods, containers and execs. Of these, each
+of the last %d is compared with the median of as many first ones.
 
 [performance.json](performance.json) has every sample. The plot of
 [the README](../pictures/performance.svg) is made of it.
-`, m, table)
+`, m, table, compared)
 }
 
 // comparedSubjects returns the subjects that are compared with the baseline, if the baseline is
@@ -82,11 +83,15 @@ func (r results) row(op operation, subjects, compared []subject, before map[stri
 	if before != nil {
 		row = append(row, ratioCell(samples["native"], before[d.name]))
 	}
-	return append(row, d.judge(samples["native"], samples[baseline]))
+	return append(row, d.judge(samples))
 }
 
 // judge returns the cell of the budget, with the verdict if native was measured.
-func (d description) judge(native, base []float64) string {
+func (d description) judge(samples map[string][]float64) string {
+	native, base := samples["native"], samples[baseline]
+	if d.budget.floor {
+		base = samples[floor]
+	}
 	switch {
 	case d.budget == (budget{}):
 		return ""

@@ -54,6 +54,35 @@ func expectTable(t *testing.T, r results, runtimes, want string) {
 	}
 }
 
+func TestGrowthIsJudgedByTheEmptyShims(t *testing.T) {
+	r := results{
+		opManyPods:     {"native": {1.3}, "null": {1.2}, "runc": {1.6}},
+		opManyExecs:    {"native": {1.3}, "runc": {1.2}}, // nothing to judge it by
+		opManyPodsOurs: {"native": {1.3, 1.1, 1.15}, "null": {1}, "runc": {1.6}},
+	}
+	subjects, err := chooseSubjects("native,null,runc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.table(subjects, nil)
+	for op, want := range map[operation]string{opManyPods: "≤ 1 × null, not met", opManyExecs: "≤ 1 × null", opManyPodsOurs: "≤ 1.2 ×, met"} {
+		found := false
+		for line := range strings.Lines(got) {
+			cells := strings.Split(strings.Trim(line, "|\n"), "|")
+			if strings.TrimSpace(cells[0]) != op.describe().name {
+				continue
+			}
+			found = true
+			if cell := strings.TrimSpace(cells[len(cells)-1]); cell != want {
+				t.Errorf("%s: %q, want %q", op.describe().name, cell, want)
+			}
+		}
+		if !found {
+			t.Errorf("no line %q in\n%s", op.describe().name, got)
+		}
+	}
+}
+
 func TestTableComparesWithAnEarlierRun(t *testing.T) {
 	subjects, err := chooseSubjects("native")
 	if err != nil {

@@ -1,10 +1,14 @@
 package shim
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
 // The calls that clients repeat make no more allocations than these, those of the client and of ttrpc
@@ -13,6 +17,8 @@ func TestCallsMakeNoMoreAllocationsThanListed(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"})
+	b.pod.stats = pod.Stats{Network: network(), Stats: &cgroup.Stats{Version: 1}}
+	execs := 0
 	for _, c := range []struct {
 		method string
 		call   func()
@@ -23,6 +29,16 @@ func TestCallsMakeNoMoreAllocationsThanListed(t *testing.T) {
 		{"Pids", func() { must[task.PidsResponse](b, "Pids", &task.PidsRequest{ID: "a"}) }, 54},
 		{"Kill", func() { must[emptypb.Empty](b, "Kill", &task.KillRequest{ID: "a", Signal: 10}) }, 45},
 		{"CloseIO", func() { must[emptypb.Empty](b, "CloseIO", &task.CloseIORequest{ID: "a", Stdin: true}) }, 45},
+		{"Stats", func() { must[task.StatsResponse](b, "Stats", &task.StatsRequest{ID: "a"}) }, 73},
+		{"Exec, Start, Wait and Delete, with the events", func() {
+			execs++
+			id := strconv.Itoa(execs)
+			b.addExec("a", id)
+			must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a", ExecID: id})
+			b.pod.exit("a", pod.ExecID(id), 0)
+			must[task.WaitResponse](b, "Wait", &task.WaitRequest{ID: "a", ExecID: id})
+			must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a", ExecID: id})
+		}, 400}, // events are sent at the same time, so this is not exact
 	} {
 		if n := testing.AllocsPerRun(200, c.call); n > c.most {
 			t.Errorf("%s: %.0f allocations, at most %.0f are listed", c.method, n, c.most)

@@ -3,6 +3,7 @@ package cgroup
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -242,11 +243,27 @@ func TestTheHierarchiesAreInTheListOfMounts(t *testing.T) {
 		"cpuacct":      "/sys/fs/cgroup/cpu,cpuacct",
 		"devices":      "/sys/fs/cgroup/devices",
 	}
-	if roots, err := parseRoots(strings.NewReader(text)); err != nil || !maps.Equal(roots, want) {
-		t.Errorf("they are %v (%v), want %v", roots, err, want)
+	wanted := wantedRoots([]byte("9:name=systemd:/\n8:cpu,cpuacct:/a:b\n7:devices:/\n6:name=mine:/\n0::/\n"))
+	if slices.Sort(wanted); !slices.Equal(wanted, slices.Sorted(maps.Keys(want))) {
+		t.Errorf("wanted are %v", wanted)
 	}
 	twice := text + "38 30 0:29 / /sys/fs/cgroup/again rw - cgroup none rw,devices\n"
-	if roots, err := parseRoots(strings.NewReader(twice)); err == nil {
-		t.Errorf("with a controller that is mounted twice they are %v, and not unknown", roots)
+	for what, wanted := range map[string][]string{"those of the kernel": wanted, "one more": append(wanted, "pids"), "all": nil} {
+		if roots, err := parseRoots(strings.NewReader(twice), wanted); err != nil || !maps.Equal(roots, want) {
+			t.Errorf("%s are wanted: they are %v (%v), want %v", what, roots, err, want)
+		}
+	}
+}
+
+// The kernel makes the list of mounts while it is read, and it has several mounts of each pod.
+func TestTheListOfMountsIsReadAsFarAsTheHierarchies(t *testing.T) {
+	head := "31 30 0:27 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n33 30 0:29 / /sys/fs/cgroup/devices rw - cgroup none rw,devices\n"
+	rest := strings.NewReader(strings.Repeat("60 20 0:40 / /a/pod rw - overlay overlay lowerdir=/a:/b\n", 10_000))
+	whole := rest.Len()
+	if roots, err := parseRoots(io.MultiReader(strings.NewReader(head), rest), []string{"devices", "name=systemd"}); err != nil || len(roots) != 2 {
+		t.Fatalf("%v, %v", roots, err)
+	}
+	if read := whole - rest.Len(); read > 4096 { // the buffer
+		t.Errorf("%d bytes were read after the hierarchies", read)
 	}
 }

@@ -76,12 +76,16 @@ var controllers = []string{
 // of mounts has them. The library looks for each controller by itself, which takes five times as
 // many system calls. ok is false if there is anything unusual.
 func usualRoots() (roots map[string]string, ok bool) {
+	own, err := proc.ReadOnce("/proc/self/cgroup")
+	if err != nil {
+		return nil, false
+	}
 	f, err := proc.OpenFile("/proc/self/mountinfo", os.O_RDONLY, 0)
 	if err != nil {
 		return nil, false
 	}
 	defer f.Close()
-	if roots, err = parseRoots(f); err != nil {
+	if roots, err = parseRoots(f, wantedRoots(own)); err != nil {
 		return nil, false
 	}
 	for _, dir := range distinct(roots) {
@@ -93,14 +97,37 @@ func usualRoots() (roots map[string]string, ok bool) {
 	return roots, roots["devices"] != ""
 }
 
+// wantedRoots returns those of the controllers that this kernel has with version 1, by a text of the
+// form of /proc/PID/cgroup (cgroups(7)).
+func wantedRoots(own []byte) (wanted []string) {
+	for line := range strings.Lines(string(own)) {
+		_, rest, _ := strings.Cut(line, ":")
+		names, _, _ := strings.Cut(rest, ":")
+		for name := range strings.SplitSeq(names, ",") {
+			if isRoot(name) {
+				wanted = append(wanted, name)
+			}
+		}
+	}
+	return wanted
+}
+
+// isRoot reports whether the root of a controller is looked for.
+func isRoot(controller string) bool {
+	return controller == "name=systemd" || slices.Contains(controllers, controller)
+}
+
 // parseRoots finds in a text of the form of mountinfo (proc_pid_mountinfo(5)) the hierarchies
-// below usualRoot. It makes no garbage of other lines, of which each pod has some.
-func parseRoots(mountinfo io.Reader) (map[string]string, error) {
+// below usualRoot, and reads no further when it has those that are wanted: hosts mount them at boot, and
+// each pod adds mounts, of which the kernel makes the text when it is read. It makes no garbage of other
+// lines. Of several mounts of a controller the first one counts, as with the library.
+func parseRoots(mountinfo io.Reader, wanted []string) (map[string]string, error) {
 	roots := map[string]string{}
-	for r := bufio.NewReader(mountinfo); ; {
+	missing := func(name string) bool { return roots[name] == "" }
+	for r := bufio.NewReader(mountinfo); len(wanted) == 0 || slices.ContainsFunc(wanted, missing); {
 		line, err := r.ReadSlice('\n')
 		if err == io.EOF {
-			return roots, nil
+			break
 		}
 		whole := line
 		for err == bufio.ErrBufferFull { // an overlay has many directories
@@ -124,25 +151,19 @@ func parseRoots(mountinfo io.Reader) (map[string]string, error) {
 		}
 		_, options, _ := bytes.Cut(super, []byte(" ")) // the source
 		if dir := string(point); filepath.Dir(dir) == usualRoot {
-			if err := addRoots(roots, dir, string(options)); err != nil {
-				return nil, err
-			}
+			addRoots(roots, dir, string(options))
 		}
 	}
+	return roots, nil
 }
 
 // addRoots adds the controllers of a hierarchy, which are among the options of its mount.
-func addRoots(roots map[string]string, dir, options string) error {
+func addRoots(roots map[string]string, dir, options string) {
 	for name := range strings.SplitSeq(options, ",") {
-		if name != "name=systemd" && !slices.Contains(controllers, name) {
-			continue
+		if isRoot(name) && roots[name] == "" {
+			roots[name] = dir
 		}
-		if old := roots[name]; old != "" && old != dir {
-			return fmt.Errorf("%s is mounted at %s and %s", name, old, dir)
-		}
-		roots[name] = dir
 	}
-	return nil
 }
 
 // searchRoots makes the library search for the directories of the hierarchies.

@@ -14,8 +14,11 @@ const (
 	// AnnotationOwn lists, with spaces between, what stage 0 leaves to the stage1: words of
 	// type Own. AnnotationDeadlines lists calls that may take longer: "run=2m app/add=90s".
 	// AnnotationSkip lists entrypoints that have nothing to do in a pod of version 7: "gc".
+	// AnnotationWithout lists writable directories of the tree that the stage1 does not need:
+	// "opt/stage2".
 	AnnotationOwn       = "coreos.com/rkt/stage1/own"
 	AnnotationSkip      = "coreos.com/rkt/stage1/skip"
+	AnnotationWithout   = "coreos.com/rkt/stage1/without"
 	AnnotationDeadlines = "coreos.com/rkt/stage1/deadlines"
 )
 

@@ -29,7 +29,7 @@ func StatusDir(podDir string) string { return filepath.Join(podDir, abi.StatusDi
 
 // Attach makes the stage1's image visible in a pod directory: its manifest and digest, and
 // below stage1/rootfs its tree. The tree is read-only, and the pod's own directories are
-// mounted on rkt and opt/stage2. The mounts do not propagate. If Attach fails, nothing
+// mounted on rkt and, if the image needs it, on opt/stage2. The mounts do not propagate. If Attach fails, nothing
 // stays mounted.
 func (s *Stage1) Attach(dir string) error {
 	if err := s.MakeVisible(dir); err != nil {
@@ -41,7 +41,7 @@ func (s *Stage1) Attach(dir string) error {
 
 // MakeVisible is Attach for a caller that names the stage1 and the pod in its error.
 func (s *Stage1) MakeVisible(dir string) error {
-	if err := proc.MakeDirs(dir, RktDir+"/status", RktDir+"/env", Stage2Dir); err != nil {
+	if err := proc.MakeDirs(dir, append(s.writable(), RktDir+"/status", RktDir+"/env")...); err != nil {
 		return err
 	}
 	if err := s.PutIdentity(dir); err != nil {
@@ -49,7 +49,7 @@ func (s *Stage1) MakeVisible(dir string) error {
 	}
 	// Open the pod's directories before the tree is mounted over them.
 	var writable [2]int
-	for n, d := range [...]string{RktDir, Stage2Dir} {
+	for n, d := range s.writable() {
 		fd, err := mount.Open(filepath.Join(dir, d))
 		if err != nil {
 			return err
@@ -60,12 +60,21 @@ func (s *Stage1) MakeVisible(dir string) error {
 	if err := mount.ReadOnly(s.Rootfs(), filepath.Join(dir, RootfsDir)); err != nil {
 		return errors.Join(err, s.Detach(dir))
 	}
-	for n, d := range [...]string{RktDir, Stage2Dir} {
+	for n, d := range s.writable() {
 		if err := mount.Move(writable[n], filepath.Join(dir, d)); err != nil {
 			return errors.Join(err, s.Detach(dir))
 		}
 	}
 	return nil
+}
+
+// writable returns the pod's own directories in the tree. Each is a mount, and the kernel copies all
+// mounts of the host for each mount namespace.
+func (s *Stage1) writable() []string {
+	if s.NeedsStage2() {
+		return []string{RktDir, Stage2Dir}
+	}
+	return []string{RktDir}
 }
 
 // PutIdentity writes the image's manifest and digest into a pod directory.
@@ -79,7 +88,7 @@ func (s *Stage1) PutIdentity(dir string) error {
 // The pod's own directories, as paths in its tree.
 const (
 	RktInTree    = "rkt"
-	Stage2InTree = "opt/stage2"
+	Stage2InTree = image.Stage2
 )
 
 // InTree calls f with the tree of a pod, so that stage 0 can write to it. The tree belongs

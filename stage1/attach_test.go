@@ -43,6 +43,22 @@ func TestAttachedTreeIsReadOnlyAndItsTwoDirectoriesAreThePods(t *testing.T) {
 	}
 }
 
+func TestAnImageWithoutStage2HasTwoMounts(t *testing.T) {
+	for without, mounts := range map[string]int{"": 3, "opt/stage2": 2} {
+		p := newPodOf(t, stage1test.Image{Annotations: map[string]string{abi.AnnotationWithout: without}})
+		if m := mountsBelow(t, p.dir); len(m) != mounts {
+			t.Errorf("without %q: %v", without, m)
+		}
+		err := os.WriteFile(filepath.Join(p.dir, Stage2Dir, "f"), nil, 0o644)
+		if without == "" && err != nil || without != "" && !errors.Is(err, unix.EROFS) {
+			t.Errorf("without %q: writing to opt/stage2: %v", without, err)
+		}
+		if err := os.WriteFile(filepath.Join(p.dir, RktDir, "f"), nil, 0o644); err != nil {
+			t.Errorf("without %q: writing to rkt: %v", without, err)
+		}
+	}
+}
+
 func TestExitsCanBeReadAtTheSamePathAttachedOrNot(t *testing.T) {
 	p := newFakePod(t, nil)
 	if StatusDir(p.dir) != filepath.Join(p.dir, abi.StatusDir) {

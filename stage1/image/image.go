@@ -137,12 +137,18 @@ const sinceMutable = 5
 // rkt ABI needs two more entrypoints for that: enter, to act inside a pod, and attach, to
 // reach the streams of an app. Pods of other images are made with their only app.
 func (i *Image) Mutable() bool {
-	needed := []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm}
+	needed := addsApps()
 	if i.RktABI() {
 		needed = append(needed, abi.AppStop, abi.Enter, abi.Attach)
 	}
 	return i.Version() >= sinceMutable && !slices.ContainsFunc(needed, func(e abi.Entrypoint) bool { return !i.Has(e) })
 }
+
+// addsApps returns the entrypoints that an image needs for pods that can get and lose apps.
+func addsApps() []abi.Entrypoint { return []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm} }
+
+// NeedsStage2 reports whether stage 0 mounts a writable directory on Stage2.
+func (i *Image) NeedsStage2() bool { return !i.manifest.noStage2 }
 
 // Has reports whether the image declares an entrypoint.
 func (i *Image) Has(e abi.Entrypoint) bool { return i.Entrypoint(e) != "" }

@@ -34,6 +34,7 @@ type manifest struct {
 	socket   string                    // as paths; empty if there is none
 	own      []abi.Own
 	skipped  []abi.Entrypoint
+	noStage2 bool                             // it does without Stage2
 	limits   map[abi.Entrypoint]time.Duration // deadlines
 	unknown  []string                         // annotations, without AnnotationPrefix
 }
@@ -94,6 +95,9 @@ func parseVerified(text []byte, file string) (*manifest, error) {
 		}
 		if m.skipped, err = parseSkip(annotations[abi.AnnotationSkip], m.paths); err != nil {
 			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationSkip, err)
+		}
+		if m.noStage2, err = parseWithout(annotations[abi.AnnotationWithout], m.paths); err != nil {
+			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationWithout, err)
 		}
 		if m.limits, err = parseDeadlines(annotations[abi.AnnotationDeadlines]); err != nil {
 			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationDeadlines, err)

@@ -38,6 +38,7 @@ func knownNames() []string {
 		strings.TrimPrefix(abi.AnnotationOwn, abi.AnnotationPrefix),
 		strings.TrimPrefix(abi.AnnotationDeadlines, abi.AnnotationPrefix),
 		strings.TrimPrefix(abi.AnnotationSkip, abi.AnnotationPrefix),
+		strings.TrimPrefix(abi.AnnotationWithout, abi.AnnotationPrefix),
 	}
 	for _, e := range abi.Entrypoints() {
 		names = append(names, string(e))

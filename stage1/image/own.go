@@ -55,6 +55,24 @@ func parseSkip(value string, entrypoints map[abi.Entrypoint]string) ([]abi.Entry
 	return skipped, nil
 }
 
+// Stage2 is the directory of a tree in which rkt's versions have the roots of apps.
+const Stage2 = "opt/stage2"
+
+// parseWithout parses the value of abi.AnnotationWithout of an image with these entrypoints, and reports
+// whether the image does without Stage2.
+func parseWithout(value string, entrypoints map[abi.Entrypoint]string) (without bool, err error) {
+	for _, word := range strings.Fields(value) {
+		if word != Stage2 {
+			return false, fmt.Errorf("%q is not %s", word, Stage2)
+		}
+		if slices.ContainsFunc(addsApps(), func(e abi.Entrypoint) bool { return entrypoints[e] == "" }) {
+			return false, fmt.Errorf("an image of immutable pods needs %s, where stage 0 writes the app's manifest", Stage2)
+		}
+		without = true
+	}
+	return without, nil
+}
+
 // parseDeadlines parses the value of abi.AnnotationDeadlines.
 func parseDeadlines(value string) (map[abi.Entrypoint]time.Duration, error) {
 	limits := map[abi.Entrypoint]time.Duration{}

@@ -45,6 +45,24 @@ func TestOnlyADeclaredGCIsSkipped(t *testing.T) {
 	}
 }
 
+func TestOnlyAnImageOfMutablePodsDoesWithoutStage2(t *testing.T) {
+	mutable := map[abi.Entrypoint]string{abi.Run: "/run", abi.AppAdd: "/a", abi.AppStart: "/s", abi.AppRm: "/r"}
+	for value, want := range map[string]bool{"": false, "opt/stage2": true, "opt/stage2 opt/stage2": true} {
+		if without, err := parseWithout(value, mutable); err != nil || without != want {
+			t.Errorf("%q: %v, %v", value, without, err)
+		}
+	}
+	for _, value := range []string{"rkt", "/opt/stage2", "opt/stage2 rkt", "gc"} {
+		if _, err := parseWithout(value, mutable); err == nil {
+			t.Errorf("%q is accepted", value)
+		}
+	}
+	delete(mutable, abi.AppRm)
+	if _, err := parseWithout("opt/stage2", mutable); err == nil {
+		t.Error("an immutable pod has no directory for the app's manifest")
+	}
+}
+
 func TestDeadlinesOfAnImageHaveBounds(t *testing.T) {
 	limits, err := parseDeadlines("run=2m app/add=90s")
 	if err != nil || limits[abi.Run] != 2*time.Minute || limits[abi.AppAdd] != 90*time.Second || len(limits) != 2 {

@@ -15,7 +15,7 @@ import (
 // mountPoints returns the directories of a tree on which a pod mounts its own directories,
 // and their parents.
 func mountPoints() []string {
-	return []string{"rootfs", "rootfs/opt", "rootfs/opt/stage2", "rootfs/rkt"}
+	return []string{"rootfs", "rootfs/opt", "rootfs/" + Stage2, "rootfs/rkt"}
 }
 
 // render makes the tree of an image, unless another process has made it meanwhile. Only one

@@ -10,8 +10,11 @@ import (
 const (
 	manyPods       = 200
 	manyContainers = 100
-	// compared is how many samples of a first one and of a last one are compared.
+	manyExecs      = 10_000
+	// compared is how many of the first ones and of the last ones are compared.
 	compared = 20
+	// warmUps is how many come before the first one.
+	warmUps = 2
 )
 
 // growth names what the n-th pod, container or exec uses in proportion to the first one.
@@ -21,85 +24,96 @@ type growth struct {
 	all, ours operation // of everything, and without containerd
 }
 
-// measureMany compares the processor time of a pod when there are none and when there are many, and
-// the same for the containers of one pod. The runtimes do not take turns: only the pods of the
-// runtime that is measured are there.
+// measureMany compares the processor time of the last of many pods with that of the first, and the
+// same for the containers of one pod. The runtimes do not take turns: only the pods of the runtime
+// that is measured are there.
 func measureMany(ctx context.Context, b *bench) error {
 	ctx = b.namespaced(ctx)
 	for _, s := range b.subjects {
 		pods := growth{fmt.Sprintf("%d pods of %s", manyPods, s.name), manyPods, opManyPods, opManyPodsOurs}
-		if err := b.grow(ctx, s, pods, 0, func() string { return b.id(s) }); err != nil {
+		if err := b.grow(ctx, s, pods, func() string { return b.id(s) }); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		containers := growth{fmt.Sprintf("%d containers in a pod of %s", manyContainers, s.name), manyContainers, opManyContainers, opManyContainersOurs}
-		if err := b.grow(ctx, s, containers, 1, func() string { return s.name }); err != nil {
+		if err := b.grow(ctx, s, containers, func() string { return s.name }); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	return nil
 }
 
-// grow compares Create + Start of a subject's n-th container with the same after only so many as there
-// are before the first samples. group returns the group of the next container. Each sample removes
-// its container, so that all samples are of the same number.
-func (b *bench) grow(ctx context.Context, s subject, g growth, before int, group func() string) error {
-	step, done := b.progress.begin(g.title, g.n)
-	defer done()
-	fill := func(from, to int) error {
-		for i := from; i < to; i++ {
-			step(i)
-			err := undisturbed(ctx, func(ctx context.Context) error { _, err := b.running(ctx, s, group()); return err })
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if err := fill(0, before); err != nil {
-		return err
-	}
-	sample := func(ctx context.Context) (use, error) { return b.useOfOne(ctx, s, group()) }
-	first, err := b.uses(ctx, sample)
+// grow makes n containers of a subject, in the groups that group returns, and compares Create + Start of
+// the last ones with that of the first ones. Nothing is removed meanwhile, because containerd collects its
+// garbage after a removal, and looks at all containers then.
+func (b *bench) grow(ctx context.Context, s subject, g growth, group func() string) error {
+	err := b.growBy(ctx, s, g, func(ctx context.Context) (func() error, error) {
+		c, err := b.container(ctx, s, group(), sleeper()...)
+		return func() error { _, err := started(ctx, c); return err }, err
+	})
 	if err != nil {
 		return err
 	}
-	if err := fill(before, g.n-1); err != nil {
-		return err
-	}
-	last, err := b.uses(ctx, sample)
-	if err != nil {
-		return err
-	}
-	b.compare(s, g, first, last)
 	if err := b.clear(ctx); err != nil {
 		return err
 	}
 	return b.awaitQuiet(ctx)
 }
 
-// useOfOne returns what Create and Start of a container use, and removes the container.
-func (b *bench) useOfOne(ctx context.Context, s subject, group string) (use, error) {
-	c, err := b.container(ctx, s, group, sleeper()...)
-	if err != nil {
-		return use{}, err
+// growBy does something n times, and records what each of the last times uses in proportion to the median
+// of the first times. prepare returns what is measured.
+func (b *bench) growBy(ctx context.Context, s subject, g growth, prepare func(context.Context) (func() error, error)) error {
+	step, done := b.progress.begin(g.title, g.n)
+	defer done()
+	var first, last []use
+	for i := range warmUps + g.n {
+		step(max(0, i-warmUps))
+		err := undisturbed(ctx, func(ctx context.Context) error {
+			do, err := prepare(ctx)
+			if err != nil {
+				return err
+			}
+			switch {
+			case i < warmUps+compared:
+				first, err = b.appendUse(ctx, first, do)
+			case i >= warmUps+g.n-compared:
+				last, err = b.appendUse(ctx, last, do)
+			default:
+				err = do()
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
-	before, err := b.meter.settled(ctx)
-	if err != nil {
-		return use{}, err
+	first = first[warmUps:]
+	for op, of := range map[operation]func(use) float64{
+		g.all:  func(u use) float64 { return u.cpu },
+		g.ours: use.ours,
+	} {
+		var base []float64
+		for _, u := range first {
+			base = append(base, of(u))
+		}
+		for _, u := range last {
+			b.results.add(op, s.name, of(u)/median(base))
+		}
 	}
-	task, err := started(ctx, c)
-	if err != nil {
-		return use{}, err
-	}
-	after, err := b.meter.settled(ctx)
-	if err != nil {
-		return use{}, err
-	}
-	return after.since(before), b.finish(ctx, c, task)
+	return nil
 }
 
-// manyExecs is how many execs a container gets.
-const manyExecs = 10_000
+// appendUse appends what do uses.
+func (b *bench) appendUse(ctx context.Context, uses []use, do func() error) ([]use, error) {
+	before, err := b.meter.settled(ctx)
+	if err != nil {
+		return uses, err
+	}
+	if err := do(); err != nil {
+		return uses, err
+	}
+	after, err := b.meter.settled(ctx)
+	return append(uses, after.since(before)), err
+}
 
 // measureManyExecs compares the processor time of the last of many execs of a container with that of
 // the first. It leaves the baseline out, because no budget is relative to it, and it would take
@@ -118,9 +132,6 @@ func measureManyExecs(ctx context.Context, b *bench) error {
 }
 
 func (b *bench) growExecs(ctx context.Context, s subject) error {
-	g := growth{fmt.Sprintf("%d execs in a container of %s", manyExecs, s.name), manyExecs, opManyExecs, opManyExecsOurs}
-	step, done := b.progress.begin(g.title, g.n)
-	defer done()
 	var task containerd.Task
 	err := undisturbed(ctx, func(ctx context.Context) (err error) {
 		task, err = b.running(ctx, s, s.name)
@@ -129,70 +140,8 @@ func (b *bench) growExecs(ctx context.Context, s subject) error {
 	if err != nil {
 		return err
 	}
-	sample := func(ctx context.Context) (use, error) { return b.useOfExec(ctx, task, b.id(s)) }
-	first, err := b.uses(ctx, sample)
-	if err != nil {
-		return err
-	}
-	for i := len(first) + warmUps; i < g.n-compared-warmUps; i++ {
-		step(i)
-		if err := undisturbed(ctx, func(ctx context.Context) error { return execTrue(ctx, task, b.id(s)) }); err != nil {
-			return err
-		}
-	}
-	last, err := b.uses(ctx, sample)
-	if err != nil {
-		return err
-	}
-	b.compare(s, g, first, last)
-	return nil
-}
-
-func (b *bench) useOfExec(ctx context.Context, task containerd.Task, id string) (use, error) {
-	before, err := b.meter.settled(ctx)
-	if err != nil {
-		return use{}, err
-	}
-	if err := execTrue(ctx, task, id); err != nil {
-		return use{}, err
-	}
-	after, err := b.meter.settled(ctx)
-	return after.since(before), err
-}
-
-// warmUps is how many samples are not recorded before those that are.
-const warmUps = 2
-
-// uses takes the samples of a first or of a last one.
-func (b *bench) uses(ctx context.Context, sample func(context.Context) (use, error)) ([]use, error) {
-	var all []use
-	for i := range warmUps + compared {
-		err := undisturbed(ctx, func(ctx context.Context) error {
-			u, err := sample(ctx)
-			if i >= warmUps {
-				all = append(all, u)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-// compare records each of the last ones in proportion to the median of the first ones.
-func (b *bench) compare(s subject, g growth, first, last []use) {
-	for op, of := range map[operation]func(use) float64{
-		g.all:  func(u use) float64 { return u.cpu },
-		g.ours: use.ours,
-	} {
-		var base []float64
-		for _, u := range first {
-			base = append(base, of(u))
-		}
-		for _, u := range last {
-			b.results.add(op, s.name, of(u)/median(base))
-		}
-	}
+	g := growth{fmt.Sprintf("%d execs in a container of %s", manyExecs, s.name), manyExecs, opManyExecs, opManyExecsOurs}
+	return b.growBy(ctx, s, g, func(ctx context.Context) (func() error, error) {
+		return func() error { return execTrue(ctx, task, b.id(s)) }, nil
+	})
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"syscall"
 
-	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/moby/sys/mountinfo"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/task"
 )
 
 // collectInChild collects in a child process, because an unmount can hang in the kernel. A
@@ -48,10 +48,10 @@ func collectInChild(ctx context.Context, argv0, bundle string, f *early.Flags) (
 		return Exit{}, errors.New(strings.TrimSpace(string(message)))
 	}
 	var r task.DeleteResponse
-	if err := proto.Unmarshal(text, &r); err != nil {
+	if err := wire.Decode(text, &r); err != nil {
 		return Exit{}, fmt.Errorf("answer of %s: %w", early.CollectAction, err)
 	}
-	return Exit{PID: r.GetPid(), Status: r.GetExitStatus(), At: r.GetExitedAt().AsTime()}, nil
+	return Exit{PID: r.Pid, Status: r.ExitStatus, At: r.ExitedAt.AsTime()}, nil
 }
 
 // startChild starts this program with another action, in a session of its own.

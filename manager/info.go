@@ -7,12 +7,12 @@ import (
 	"io"
 	"os"
 
-	"github.com/containerd/containerd/api/types"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
 
 // featuresType is containerd's name for the features structure of the OCI
@@ -40,7 +40,7 @@ func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout
 	}
 	if len(input) > 0 {
 		info.Options = &anypb.Any{}
-		if err := proto.Unmarshal(input, info.Options); err != nil {
+		if err := wire.Decode(input, info.Options); err != nil {
 			return fmt.Errorf("stdin holds no runtime options: %w", err)
 		}
 	}
@@ -62,7 +62,7 @@ func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout
 		}
 		info.Annotations = d.Annotations
 	}
-	output, err := proto.Marshal(info)
+	output, err := wire.Encode(info)
 	if err != nil {
 		return err
 	}

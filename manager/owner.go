@@ -5,12 +5,16 @@ import (
 	"net"
 	"time"
 
-	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/task"
 )
+
+// taskService is the name of the Task service that every server has.
+const taskService = "containerd.task.v2.Task"
 
 // ownerBudget is how long the server may take to remove the container. The rest
 // of deleteBudget is for removing it without the server.
@@ -37,23 +41,25 @@ func askOwner(ctx context.Context, path, id string) *Exit {
 	}
 	client := ttrpc.NewClient(conn)
 	defer client.Close()
-	server := task.NewTTRPCTaskClient(client)
+	call := func(method string, request, response any) error {
+		return wire.Call(ctx, client, taskService, method, request, response)
+	}
 	var exit *Exit
 	if owner.Has {
 		// The error is ignored, because the container may just have ended.
-		_, _ = server.Kill(ctx, &task.KillRequest{ID: id, Signal: uint32(unix.SIGKILL), All: true})
-		if _, err := server.Wait(ctx, &task.WaitRequest{ID: id}); err != nil {
+		_ = call("Kill", &task.KillRequest{ID: id, Signal: uint32(unix.SIGKILL), All: true}, &struct{}{})
+		if err := call("Wait", &task.WaitRequest{ID: id}, &task.WaitResponse{}); err != nil {
 			return nil
 		}
-		deleted, err := server.Delete(ctx, &task.DeleteRequest{ID: id})
-		if err != nil {
+		var deleted task.DeleteResponse
+		if err := call("Delete", &task.DeleteRequest{ID: id}, &deleted); err != nil {
 			return nil
 		}
-		exit = &Exit{PID: deleted.GetPid(), Status: deleted.GetExitStatus(), At: deleted.GetExitedAt().AsTime()}
+		exit = &Exit{PID: deleted.Pid, Status: deleted.ExitStatus, At: deleted.ExitedAt.AsTime()}
 	}
 	// containerd sends no Shutdown after it gave up on this server, so send it here. It
 	// is a no-op while the pod has other containers. Without it an unused server would end
 	// after unusedLimit.
-	_, _ = server.Shutdown(ctx, &task.ShutdownRequest{ID: id})
+	_ = call("Shutdown", &task.ShutdownRequest{ID: id}, &struct{}{})
 	return exit
 }

@@ -1,12 +1,9 @@
 // Package sandbox has the messages of containerd's Sandbox service, and the part of CRI's
-// description of a pod that this shim reads. They are generated, and their wire format is
-// that of containerd's own messages. docs/adr/0010-the-sandbox-service.md says why they are
-// separate.
+// description of a pod that this shim reads, as package wire reads and writes them.
+// docs/adr/0010-the-sandbox-service.md says why they are separate.
 //
 // The package has no logic: package shim implements the service.
 package sandbox
-
-//go:generate sh -c "protoc -I=.. -I=$(go list -m -f '{{.Dir}}' github.com/containerd/containerd/api) --go_out=.. --go_opt=paths=source_relative ../sandbox/sandbox.proto ../sandbox/cri.proto"
 
 // Service is the name of the service on the wire.
 const Service = "containerd.runtime.sandbox.v1.Sandbox"

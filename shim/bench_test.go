@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -182,4 +183,10 @@ func wantCode(t *testing.T, err error, want codes.Code, what string) {
 	if got := status.Code(err); got != want {
 		t.Errorf("%s: %v (%v), want %v", what, got, err, want)
 	}
+}
+
+// packed packs a message as containerd does.
+func packed(m proto.Message) (*anypb.Any, error) {
+	b, err := proto.Marshal(m)
+	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: b}, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	wiretask "github.com/rkt/containerd-shim-rkt-v1/wire/task"
 )
 
 // failCreate makes a create fail; with gone, its caller disconnects before that.
@@ -24,7 +25,7 @@ func (b *bench) failCreate(id string, gone bool) {
 		return errors.New("it cannot be made")
 	}
 	defer func() { b.pod.onCreate = nil }()
-	if _, err := b.svc.create(ctx, &task.CreateTaskRequest{ID: id, Bundle: bundle(b.t)}); err == nil {
+	if _, err := b.svc.create(ctx, &wiretask.CreateTaskRequest{ID: id, Bundle: bundle(b.t)}); err == nil {
 		b.t.Fatal("created")
 	}
 }

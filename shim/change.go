@@ -4,15 +4,15 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/task"
 )
 
 // Names of messages that clients send in an Any, as messageName returns them.
@@ -66,7 +66,7 @@ func readCheckpoint(path string, a *anypb.Any) (abi.Checkpoint, error) {
 		return c, fmt.Errorf("options of the unknown type %q: %w", a.GetTypeUrl(), errdefs.ErrInvalidArgument)
 	}
 	var o options.CheckpointOptions
-	if err := proto.Unmarshal(a.GetValue(), &o); err != nil {
+	if err := wire.Decode(a.GetValue(), &o); err != nil {
 		return c, fmt.Errorf("options %s: %v: %w", checkpointOptions, err, errdefs.ErrInvalidArgument)
 	}
 	c.Exit = o.Exit

@@ -71,7 +71,7 @@ func TestCheckpointIsTheStage1s(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.sink.next("/tasks/create")
-	opts, err := anyOf(&options.CheckpointOptions{
+	opts, err := packed(&options.CheckpointOptions{
 		Exit: true, OpenTcp: true, ExternalUnixSockets: true, Terminal: true, FileLocks: true,
 		EmptyNamespaces: []string{"network"}, CgroupsMode: "soft",
 	})

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/shim/debug"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
 
 // debugService is the service with which rktctl debugs an app. A call needs memory and

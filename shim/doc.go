@@ -20,7 +20,7 @@
 //     goroutine that sleeps in the runtime's poller and holds no buffer. Input is moved in
 //     the same way, unless the process has a terminal.
 //   - logger: a binary:// logging process, which is started again if it dies.
-//   - rootfs: implements pod.RootFS with containerd's mount package.
+//   - rootfs: implements pod.RootFS by package mount.
 //
 // It knows no stage1 and no state machine: package pod decides which calls are legal.
 // It makes no socket, and no process except loggers: packages manager and cmd do. It

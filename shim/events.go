@@ -2,13 +2,12 @@ package shim
 
 import (
 	"context"
+	"reflect"
 	"time"
 
-	"github.com/containerd/containerd/api/events"
-	"github.com/containerd/containerd/api/types"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/events"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
 
 // publisher turns the pod's events into containerd's and queues them. It adds the fields
@@ -28,7 +27,7 @@ func (p publisher) Publish(e pod.Event) {
 		pod.Log(context.Background(), e.App, e.Exec, nil).Warnf("no event of containerd's for %q of container %s", e.Kind, e.App)
 		return
 	}
-	body, err := anyOf(msg)
+	body, err := anyOf(events.Prefix+reflect.TypeOf(msg).Elem().Name(), msg)
 	if err != nil {
 		pod.Log(context.Background(), e.App, e.Exec, err).Errorf("event %s of container %s", topic, e.App)
 		return
@@ -50,7 +49,7 @@ func ended(e pod.Event) {
 }
 
 // message returns the topic and the message of an event (docs/requirements.md, *Events*).
-func message(e pod.Event) (string, proto.Message) {
+func message(e pod.Event) (string, any) {
 	id, pid := string(e.App), uint32(e.PID)
 	switch e.Kind {
 	case pod.EventCreated:
@@ -89,7 +88,7 @@ func message(e pod.Event) (string, proto.Message) {
 }
 
 // taskCreate returns the event of a created app, with the fields of the client's request.
-func taskCreate(e pod.Event) proto.Message {
+func taskCreate(e pod.Event) *events.TaskCreate {
 	p := processOf(e.Tag)
 	msg := &events.TaskCreate{
 		ContainerID: string(e.App), Pid: uint32(e.PID), Bundle: p.bundle, Rootfs: p.rootfs, Checkpoint: p.checkpoint,

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	ourtypes "github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
 
 // containerd is a fake that accepts events, and can be stopped and started again.
@@ -136,8 +137,8 @@ func (c *containerd) next(topic string) proto.Message {
 	return m
 }
 
-func envelope(i int) *types.Envelope {
-	return &types.Envelope{Namespace: "testing", Topic: fmt.Sprint("/n/", i), Timestamp: timestamp(time.Now())}
+func envelope(i int) *ourtypes.Envelope {
+	return &ourtypes.Envelope{Namespace: "testing", Topic: fmt.Sprint("/n/", i), Timestamp: timestamp(time.Now())}
 }
 
 func numbered(from, to int) []string {

@@ -8,12 +8,16 @@ import (
 	"strings"
 	"time"
 
-	events "github.com/containerd/containerd/api/services/ttrpc/events/v1"
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
+
+// eventsService is the name of containerd's service.
+const eventsService = "containerd.services.events.ttrpc.v1.Events"
 
 // forwardLimit is how long containerd may take to accept one event.
 const forwardLimit = 5 * time.Second
@@ -52,7 +56,7 @@ func (f *forwarder) try(ctx context.Context, e *types.Envelope) error {
 		}
 		f.client = ttrpc.NewClient(conn)
 	}
-	_, err := events.NewTTRPCEventsClient(f.client).Forward(ctx, &events.ForwardRequest{Envelope: e})
+	err := wire.Call(ctx, f.client, eventsService, "Forward", &types.ForwardRequest{Envelope: e}, &struct{}{})
 	if err != nil && !refusedForGood(err) {
 		// Close the connection after a timeout, too: a late answer must not be taken for
 		// the answer of the next call.

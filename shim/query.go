@@ -5,26 +5,29 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
-	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/task"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
+
+// processDetails is the name of the message with which an exec is listed.
+const processDetails = "containerd.runc.v1.ProcessDetails"
 
 // statuses translates states. Creating is not listed, because the id of such an app is
 // not known to clients yet.
-var statuses = map[pod.State]tasktypes.Status{
-	pod.Created:  tasktypes.Status_CREATED,
-	pod.Starting: tasktypes.Status_CREATED,
-	pod.Running:  tasktypes.Status_RUNNING,
-	pod.Pausing:  tasktypes.Status_PAUSING,
-	pod.Paused:   tasktypes.Status_PAUSED,
-	pod.Stopped:  tasktypes.Status_STOPPED,
-	pod.Deleted:  tasktypes.Status_STOPPED,
+var statuses = map[pod.State]types.Status{
+	pod.Created:  types.StatusCreated,
+	pod.Starting: types.StatusCreated,
+	pod.Running:  types.StatusRunning,
+	pod.Pausing:  types.StatusPausing,
+	pod.Paused:   types.StatusPaused,
+	pod.Stopped:  types.StatusStopped,
+	pod.Deleted:  types.StatusStopped,
 }
 
 // state answers from memory (requirements.md#T5).
@@ -80,11 +83,11 @@ func (s *Service) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResp
 		}
 		infos = []pod.ProcessInfo{{PID: st.PID}}
 	}
-	resp := &task.PidsResponse{Processes: make([]*tasktypes.ProcessInfo, 0, len(infos))}
+	resp := &task.PidsResponse{Processes: make([]*types.ProcessInfo, 0, len(infos))}
 	for _, i := range infos {
-		p := &tasktypes.ProcessInfo{Pid: uint32(i.PID)}
+		p := &types.ProcessInfo{Pid: uint32(i.PID)}
 		if i.Exec != "" {
-			if p.Info, err = anyOf(&options.ProcessDetails{ExecID: string(i.Exec)}); err != nil {
+			if p.Info, err = anyOf(processDetails, &options.ProcessDetails{ExecID: string(i.Exec)}); err != nil {
 				return nil, fmt.Errorf("list processes of container %s: %w", r.ID, err)
 			}
 		}
@@ -94,12 +97,12 @@ func (s *Service) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResp
 }
 
 // anyOf packs a message as containerd's typeurl does: the URL is the bare name.
-func anyOf(m proto.Message) (*anypb.Any, error) {
-	b, err := proto.Marshal(m)
+func anyOf(name string, m any) (*anypb.Any, error) {
+	b, err := wire.Encode(m)
 	if err != nil {
 		return nil, err
 	}
-	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: b}, nil
+	return &anypb.Any{TypeUrl: name, Value: b}, nil
 }
 
 // connect succeeds for unknown ids, too, because containerd uses it as a health check

@@ -6,8 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/log"
+
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
 
 // maxQueued bounds the events that are kept while containerd is down. At a few

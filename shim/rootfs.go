@@ -6,25 +6,25 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/containerd/containerd/api/types"
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/shim/mount"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
 
 // rootfs is the root file system of a CreateTaskRequest.
 type rootfs struct {
-	mounts   []mount.Mount
+	mounts   []*types.Mount
 	children *proc.Children
 }
 
 var _ pod.RootFS = (*rootfs)(nil)
 
 func newRootfs(mounts []*types.Mount, children *proc.Children) *rootfs {
-	return &rootfs{mounts: mount.FromProto(mounts), children: children}
+	return &rootfs{mounts: mounts, children: children}
 }
 
 // Empty reports whether the request has no mounts. The spec's root.path is then the root
@@ -34,7 +34,7 @@ func (r *rootfs) Empty() bool { return len(r.mounts) == 0 }
 // checkKind refuses a type such as format/mkdir/overlay. The words before the last slash
 // are instructions to containerd's mount manager, which carries them out and removes them
 // before it sends mounts to a shim.
-func checkKind(m mount.Mount) error {
+func checkKind(m *types.Mount) error {
 	slash := strings.LastIndexByte(m.Type, '/')
 	if slash < 0 {
 		return nil
@@ -68,19 +68,18 @@ func (r *rootfs) Mount(ctx context.Context, target string) error {
 	}
 	release := r.children.Expect()
 	defer release()
-	for i := range r.mounts {
+	for i, m := range r.mounts {
 		err := context.Cause(ctx)
 		if err == nil {
-			err = r.mounts[i].Mount(target)
+			err = mount.Mount(m, target)
 		}
 		if err == nil {
 			continue
 		}
-		m := &r.mounts[i]
 		err = fmt.Errorf("mount %s of type %s: %w", m.Source, m.Type, err)
 		// Unmount the failed one, too: a bind mount may exist although changing its flags
 		// has failed.
-		return errors.Join(err, mount.UnmountMounts(r.mounts[:i+1], target, 0))
+		return errors.Join(err, mount.Unmount(r.mounts[:i+1], target))
 	}
 	return nil
 }

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
 
 // target makes a mount point that is left clean.

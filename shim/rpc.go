@@ -2,14 +2,18 @@ package shim
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
 )
 
 // The names of the Task service. Versions 2 and 3 have the same messages; only
@@ -50,26 +54,31 @@ func (s *Service) methods() map[string]ttrpc.Method {
 func rpc[Request, Response any](name string, call func(context.Context, *Request) (*Response, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
 		req := new(Request)
-		if err := unmarshal(req); err != nil {
+		packed := new(emptypb.Empty)
+		if err := unmarshal(packed); err != nil {
 			return nil, err
+		}
+		if err := wire.Unpack(packed, req); err != nil {
+			return nil, status.Errorf(codes.Internal, "%s: %v", name, err)
 		}
 		resp, err := call(traced(ctx), req)
 		if err != nil {
 			about(ctx, req, err).Debugf("%s failed", name)
 			return nil, errgrpc.ToGRPC(printable{err})
 		}
-		return resp, nil
+		return wire.Pack(resp)
 	}
 }
 
 // about returns the log for a line about an error of a call.
 func about(ctx context.Context, req any, err error) *log.Entry {
 	var app, exec string
-	if r, ok := req.(interface{ GetID() string }); ok {
-		app = r.GetID()
+	r := reflect.ValueOf(req).Elem()
+	if id := r.FieldByName("ID"); id.IsValid() {
+		app = id.String()
 	}
-	if r, ok := req.(interface{ GetExecID() string }); ok {
-		exec = r.GetExecID()
+	if id := r.FieldByName("ExecID"); id.IsValid() {
+		exec = id.String()
 	}
 	return pod.Log(ctx, pod.AppID(app), pod.ExecID(exec), err)
 }

@@ -7,13 +7,13 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
 
 // stopLimit is how long the stop of a sandbox may take beyond the time that the client

@@ -11,12 +11,12 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
 )
 
 // sandboxConfig translates a client's description of a sandbox, and returns the pod's
@@ -92,56 +92,56 @@ func ociMappings(from []specs.LinuxIDMapping) []abi.IDMapping {
 // container, and adds the files that the pod's containers expect.
 func fromCRI(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotations map[string]string, err error) {
 	var config sandbox.PodSandboxConfig
-	if err := proto.Unmarshal(r.Options.GetValue(), &config); err != nil {
+	if err := wire.Decode(r.Options.GetValue(), &config); err != nil {
 		return nil, fmt.Errorf("%s: %v: %w", sandbox.PodSandboxConfigName, err, errdefs.ErrInvalidArgument)
 	}
-	linux := config.GetLinux()
-	options := linux.GetSecurityContext().GetNamespaceOptions()
+	linux := config.Linux
+	options := linux.SecurityContext.NamespaceOptions
 	if err := criNamespaces(c, options, r.NetnsPath); err != nil {
 		return nil, err
 	}
-	c.Hostname = config.GetHostname()
-	if options.GetNetwork() == sandbox.NamespaceMode_NODE && c.Hostname != "" {
+	c.Hostname = config.Hostname
+	if options.Network == sandbox.ModeNode && c.Hostname != "" {
 		return nil, fmt.Errorf("hostname %q: a pod in the host's network has the host's name, and none of its own: %w",
 			c.Hostname, errdefs.ErrInvalidArgument)
 	}
-	c.Sysctl = criSysctl(linux.GetSysctls(), options)
-	if parent := linux.GetCgroupParent(); parent != "" {
+	c.Sysctl = criSysctl(linux.Sysctls, options)
+	if parent := linux.CgroupParent; parent != "" {
 		c.CgroupParent, c.CgroupsPath = parent, criCgroupsPath(parent, c.ID)
 	}
-	c.SELinux = selinuxLabel(linux.GetSecurityContext())
-	c.Labels = config.GetLabels()
-	if r := linux.GetResources(); r != nil {
-		c.Resources = pod.PodLimits(r.GetMemoryLimitInBytes(), r.GetCpuQuota(), r.GetCpuPeriod(), r.GetCpuShares())
+	c.SELinux = selinuxLabel(linux.SecurityContext)
+	c.Labels = config.Labels
+	if r := linux.Resources; r != nil {
+		c.Resources = pod.PodLimits(r.MemoryLimitInBytes, r.CpuQuota, r.CpuPeriod, r.CpuShares)
 	}
-	return config.GetAnnotations(), criFiles(c, &config)
+	return config.Annotations, criFiles(c, &config)
 }
 
 // criNamespaces lists the namespaces that the pod does not share with its host.
 // Like a pause container, a pod has a PID namespace even if each of its containers has its
 // own: a later container may ask to share the pod's.
-func criNamespaces(c *pod.SandboxConfig, o *sandbox.NamespaceOption, netns string) error {
-	host := sandbox.NamespaceMode_NODE
-	if o.GetNetwork() != host {
+func criNamespaces(c *pod.SandboxConfig, o sandbox.NamespaceOption, netns string) error {
+	host := sandbox.ModeNode
+	if o.Network != host {
 		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "network", Path: netns}, abi.Namespace{Type: "uts"})
 	}
-	if o.GetIpc() != host {
+	if o.Ipc != host {
 		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "ipc"})
 	}
-	if o.GetPid() != host {
+	if o.Pid != host {
 		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "pid"})
 	}
-	user := o.GetUsernsOptions()
+	user := o.UsernsOptions
 	switch {
-	case user == nil || user.GetMode() == host:
+	case user == nil || user.Mode == host:
 		return nil
-	case user.GetMode() != sandbox.NamespaceMode_POD:
-		return fmt.Errorf("user namespace mode %s: a pod has its own or the host's: %w", user.GetMode(), errdefs.ErrInvalidArgument)
-	case len(user.GetUids()) == 0 || len(user.GetGids()) == 0:
+	case user.Mode != sandbox.ModePod:
+		return fmt.Errorf("user namespace mode %s: a pod has its own or the host's: %w", user.Mode, errdefs.ErrInvalidArgument)
+	case len(user.Uids) == 0 || len(user.Gids) == 0:
 		return fmt.Errorf("user namespace of the pod: no mapping of users or of groups: %w", errdefs.ErrInvalidArgument)
 	}
-	c.UIDMappings, c.GIDMappings = criMappings(user.GetUids()), criMappings(user.GetGids())
-	if o.GetNetwork() != host && netns != "" {
+	c.UIDMappings, c.GIDMappings = criMappings(user.Uids), criMappings(user.Gids)
+	if o.Network != host && netns != "" {
 		c.UserOf = netns // containerd has made the user namespace with netns
 	} else {
 		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "user"})
@@ -152,18 +152,18 @@ func criNamespaces(c *pod.SandboxConfig, o *sandbox.NamespaceOption, netns strin
 func criMappings(from []*sandbox.IDMapping) []abi.IDMapping {
 	var m []abi.IDMapping
 	for _, l := range from {
-		m = append(m, abi.IDMapping{ContainerID: l.GetContainerId(), HostID: l.GetHostId(), Size: l.GetLength()})
+		m = append(m, abi.IDMapping{ContainerID: l.ContainerId, HostID: l.HostId, Size: l.Length})
 	}
 	return m
 }
 
 // criSysctl adds the sysctls that containerd's CRI sets in every pod with a network of its
 // own. CRI can be configured not to set them, but a shim cannot see that configuration.
-func criSysctl(asked map[string]string, o *sandbox.NamespaceOption) map[string]string {
+func criSysctl(asked map[string]string, o sandbox.NamespaceOption) map[string]string {
 	all := map[string]string{}
-	if o.GetNetwork() != sandbox.NamespaceMode_NODE {
+	if o.Network != sandbox.ModeNode {
 		all["net.ipv4.ip_unprivileged_port_start"] = "0"
-		if user := o.GetUsernsOptions(); user == nil || user.GetMode() == sandbox.NamespaceMode_NODE {
+		if user := o.UsernsOptions; user == nil || user.Mode == sandbox.ModeNode {
 			all["net.ipv4.ping_group_range"] = "0 2147483647"
 		}
 	}

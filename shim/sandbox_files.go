@@ -41,7 +41,7 @@ func criFiles(c *pod.SandboxConfig, config *sandbox.PodSandboxConfig) error {
 		}
 		return filepath.Join(dir, name)
 	}
-	hostname := config.GetHostname()
+	hostname := config.Hostname
 	if hostname == "" {
 		if hostname, err = os.Hostname(); err != nil {
 			return err
@@ -51,14 +51,14 @@ func criFiles(c *pod.SandboxConfig, config *sandbox.PodSandboxConfig) error {
 	if err != nil {
 		return err
 	}
-	resolv, err := resolvConf(config.GetDnsConfig())
+	resolv, err := resolvConf(config.DnsConfig)
 	if err != nil {
 		return err
 	}
 	for name, content := range map[string][]byte{"hostname": []byte(hostname + "\n"), "hosts": hosts, "resolv.conf": resolv} {
 		c.Files = append(c.Files, disk.SandboxFile{Name: name, Content: content, Link: link(root, name)})
 	}
-	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetIpc() != sandbox.NamespaceMode_NODE {
+	if config.Linux.SecurityContext.NamespaceOptions.Ipc != sandbox.ModeNode {
 		c.Shm = disk.SandboxShm{Size: shmSize, Link: link(state, "shm")}
 	}
 	return nil
@@ -97,13 +97,13 @@ func resolvConf(dns *sandbox.DNSConfig) ([]byte, error) {
 		return copyOf("/etc/resolv.conf")
 	}
 	var b strings.Builder
-	if s := dns.GetSearches(); len(s) > 0 {
+	if s := dns.Searches; len(s) > 0 {
 		fmt.Fprintf(&b, "search %s\n", strings.Join(s, " "))
 	}
-	for _, server := range dns.GetServers() {
+	for _, server := range dns.Servers {
 		fmt.Fprintf(&b, "nameserver %s\n", server)
 	}
-	if o := dns.GetOptions(); len(o) > 0 {
+	if o := dns.Options; len(o) > 0 {
 		fmt.Fprintf(&b, "options %s\n", strings.Join(o, " "))
 	}
 	return []byte(b.String()), nil
@@ -112,13 +112,13 @@ func resolvConf(dns *sandbox.DNSConfig) ([]byte, error) {
 // selinuxLabel returns the label of the pod's holder on a host with SELinux: the default
 // label of containers, with the parts that the pod asks for. A privileged pod has no
 // label.
-func selinuxLabel(s *sandbox.LinuxSandboxSecurityContext) string {
+func selinuxLabel(s sandbox.LinuxSandboxSecurityContext) string {
 	var st unix.Statfs_t
 	const magic = 0xf97cff8c // SELINUX_MAGIC
-	if err := unix.Statfs("/sys/fs/selinux", &st); err != nil || uint32(st.Type) != magic || s.GetPrivileged() {
+	if err := unix.Statfs("/sys/fs/selinux", &st); err != nil || uint32(st.Type) != magic || s.Privileged {
 		return ""
 	}
-	return labelOf(s.GetSelinuxOptions())
+	return labelOf(s.SelinuxOptions)
 }
 
 func labelOf(o *sandbox.SELinuxOption) string {
@@ -126,7 +126,7 @@ func labelOf(o *sandbox.SELinuxOption) string {
 		return ""
 	}
 	parts := []string{"system_u", "system_r", "container_t", "s0"}
-	for i, asked := range []string{o.GetUser(), o.GetRole(), o.GetType(), o.GetLevel()} {
+	for i, asked := range []string{o.User, o.Role, o.Type, o.Level} {
 		if asked != "" {
 			parts[i] = asked
 		}

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
 )
 
 // For every message of CRI, the shim makes files only in the pod's directory and in
@@ -20,19 +20,19 @@ func FuzzASandboxOfCRIStaysInItsPlace(f *testing.F) {
 	for _, c := range []*sandbox.PodSandboxConfig{
 		{},
 		{Hostname: "h", DnsConfig: &sandbox.DNSConfig{Servers: []string{"192.0.2.1"}, Searches: []string{"a.b"}, Options: []string{"ndots:5"}}},
-		{Annotations: map[string]string{"io.containerd.rkt.v1/stage1": "oci"}, Linux: &sandbox.LinuxPodSandboxConfig{
+		{Annotations: map[string]string{"io.containerd.rkt.v1/stage1": "oci"}, Linux: sandbox.LinuxPodSandboxConfig{
 			CgroupParent: "/kubepods/pod1", Sysctls: map[string]string{"kernel.shm_rmid_forced": "1"},
-			SecurityContext: &sandbox.LinuxSandboxSecurityContext{
+			SecurityContext: sandbox.LinuxSandboxSecurityContext{
 				SelinuxOptions: &sandbox.SELinuxOption{Type: "t", Level: "s0:c1"},
-				NamespaceOptions: &sandbox.NamespaceOption{UsernsOptions: &sandbox.UserNamespace{
-					Mode: sandbox.NamespaceMode_POD,
+				NamespaceOptions: sandbox.NamespaceOption{UsernsOptions: &sandbox.UserNamespace{
+					Mode: sandbox.ModePod,
 					Uids: []*sandbox.IDMapping{{HostId: 100000, Length: 65536}}, Gids: []*sandbox.IDMapping{{HostId: 100000, Length: 65536}},
 				}},
 			},
 		}},
-		{Linux: &sandbox.LinuxPodSandboxConfig{CgroupParent: "kubepods-a:b.slice"}},
+		{Linux: sandbox.LinuxPodSandboxConfig{CgroupParent: "kubepods-a:b.slice"}},
 	} {
-		text, err := proto.Marshal(c)
+		text, err := wire.Encode(c)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -14,7 +14,6 @@ import (
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	"github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/codes"
@@ -27,6 +26,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
 )
 
 // sandboxBundle makes the bundle of a sandbox as containerd does, and returns it
@@ -50,7 +50,7 @@ func sandboxBundle(t *testing.T) (bundle, root, state string) {
 // podConfig packs CRI's message as containerd does.
 func podConfig(t *testing.T, c *sandbox.PodSandboxConfig) *anypb.Any {
 	t.Helper()
-	b, err := proto.Marshal(c)
+	b, err := wire.Encode(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func ask[Response any](ctx context.Context, c boxes, method string, req any) (*R
 	resp := new(Response)
 	ctx, cancel := context.WithTimeout(ctx, wait.Patience)
 	defer cancel()
-	return resp, c.b.client.Call(ctx, sandbox.Service, method, req, resp)
+	return resp, wire.Call(ctx, c.b.client, sandbox.Service, method, req, resp)
 }
 
 func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
@@ -117,7 +117,7 @@ func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
 	if _, err := ask[sandbox.PingResponse](ctx, box, "PingSandbox", &sandbox.PingRequest{SandboxId: "box"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := ask[sandbox.UpdateSandboxResponse](ctx, box, "UpdateSandbox", &sandbox.UpdateSandboxRequest{SandboxId: "box", Sandbox: &types.Sandbox{SandboxID: "box"}}); err != nil {
+	if _, err := ask[sandbox.UpdateSandboxResponse](ctx, box, "UpdateSandbox", &sandbox.UpdateSandboxRequest{SandboxId: "box"}); err != nil {
 		t.Error(err)
 	}
 
@@ -266,8 +266,8 @@ func TestMetricsOfASandbox(t *testing.T) {
 func TestRefusedSandboxes(t *testing.T) {
 	bundle, _, _ := sandboxBundle(t)
 	userns := func(u *sandbox.UserNamespace) *anypb.Any {
-		return podConfig(t, &sandbox.PodSandboxConfig{Linux: &sandbox.LinuxPodSandboxConfig{SecurityContext: &sandbox.LinuxSandboxSecurityContext{
-			NamespaceOptions: &sandbox.NamespaceOption{UsernsOptions: u}}}})
+		return podConfig(t, &sandbox.PodSandboxConfig{Linux: sandbox.LinuxPodSandboxConfig{SecurityContext: sandbox.LinuxSandboxSecurityContext{
+			NamespaceOptions: sandbox.NamespaceOption{UsernsOptions: u}}}})
 	}
 	for name, r := range map[string]*sandbox.CreateSandboxRequest{
 		"no id":              {BundlePath: bundle},
@@ -275,10 +275,10 @@ func TestRefusedSandboxes(t *testing.T) {
 		"an unknown message": {SandboxId: "box", BundlePath: bundle, Options: &anypb.Any{TypeUrl: "example.com/x", Value: []byte("x")}},
 		"what is no message": {SandboxId: "box", BundlePath: bundle, Options: &anypb.Any{TypeUrl: sandbox.PodSandboxConfigName, Value: []byte("\xff")}},
 		"a name of its own in the host's network": {SandboxId: "box", BundlePath: bundle, Options: podConfig(t, &sandbox.PodSandboxConfig{
-			Hostname: "blue", Linux: &sandbox.LinuxPodSandboxConfig{SecurityContext: &sandbox.LinuxSandboxSecurityContext{
-				NamespaceOptions: &sandbox.NamespaceOption{Network: sandbox.NamespaceMode_NODE}}}})},
+			Hostname: "blue", Linux: sandbox.LinuxPodSandboxConfig{SecurityContext: sandbox.LinuxSandboxSecurityContext{
+				NamespaceOptions: sandbox.NamespaceOption{Network: sandbox.ModeNode}}}})},
 		"no mappings":        {SandboxId: "box", BundlePath: bundle, Options: userns(&sandbox.UserNamespace{})},
-		"another mode":       {SandboxId: "box", BundlePath: bundle, Options: userns(&sandbox.UserNamespace{Mode: sandbox.NamespaceMode_CONTAINER})},
+		"another mode":       {SandboxId: "box", BundlePath: bundle, Options: userns(&sandbox.UserNamespace{Mode: sandbox.ModeContainer})},
 		"an annotation":      {SandboxId: "box", BundlePath: bundle, Annotations: map[string]string{"io.containerd.rkt.v1/stage2": "x"}},
 		"an annotation, CRI": {SandboxId: "box", BundlePath: bundle, Options: podConfig(t, &sandbox.PodSandboxConfig{Annotations: map[string]string{"io.containerd.rkt.v1/stage2": "x"}})},
 	} {
@@ -318,33 +318,33 @@ func namespacesOf(c pod.SandboxConfig) []string {
 }
 
 func TestNamespacesOfAPod(t *testing.T) {
-	const node, private, shared = sandbox.NamespaceMode_NODE, sandbox.NamespaceMode_CONTAINER, sandbox.NamespaceMode_POD
+	const node, private, shared = sandbox.ModeNode, sandbox.ModeContainer, sandbox.ModePod
 	mapped := &sandbox.UserNamespace{
 		Uids: []*sandbox.IDMapping{{HostId: 100000, Length: 65536}}, Gids: []*sandbox.IDMapping{{HostId: 200000, Length: 65536}},
 	}
 	for name, c := range map[string]struct {
-		options *sandbox.NamespaceOption
+		options sandbox.NamespaceOption
 		netns   string
 		want    []string
 		userOf  string
 		maps    bool
 	}{
-		"of its own":          {&sandbox.NamespaceOption{Pid: private}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},
-		"shared PIDs":         {&sandbox.NamespaceOption{Pid: shared}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},
-		"the host's PIDs":     {&sandbox.NamespaceOption{Pid: node}, "/n", []string{"ipc", "network=/n", "uts"}, "", false},
-		"the host's network":  {&sandbox.NamespaceOption{Network: node}, "", []string{"ipc", "pid"}, "", false},
-		"the host's IPC":      {&sandbox.NamespaceOption{Ipc: node}, "/n", []string{"network=/n", "pid", "uts"}, "", false},
-		"all the host's":      {&sandbox.NamespaceOption{Network: node, Ipc: node, Pid: node}, "", nil, "", false},
-		"users":               {&sandbox.NamespaceOption{UsernsOptions: mapped}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "/n", true},
-		"users, host network": {&sandbox.NamespaceOption{Network: node, UsernsOptions: mapped}, "", []string{"ipc", "pid", "user"}, "", true},
-		"the host's users":    {&sandbox.NamespaceOption{UsernsOptions: &sandbox.UserNamespace{Mode: node}}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},
-		"nothing said at all": {nil, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},
+		"of its own":          {sandbox.NamespaceOption{Pid: private}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},
+		"shared PIDs":         {sandbox.NamespaceOption{Pid: shared}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},
+		"the host's PIDs":     {sandbox.NamespaceOption{Pid: node}, "/n", []string{"ipc", "network=/n", "uts"}, "", false},
+		"the host's network":  {sandbox.NamespaceOption{Network: node}, "", []string{"ipc", "pid"}, "", false},
+		"the host's IPC":      {sandbox.NamespaceOption{Ipc: node}, "/n", []string{"network=/n", "pid", "uts"}, "", false},
+		"all the host's":      {sandbox.NamespaceOption{Network: node, Ipc: node, Pid: node}, "", nil, "", false},
+		"users":               {sandbox.NamespaceOption{UsernsOptions: mapped}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "/n", true},
+		"users, host network": {sandbox.NamespaceOption{Network: node, UsernsOptions: mapped}, "", []string{"ipc", "pid", "user"}, "", true},
+		"the host's users":    {sandbox.NamespaceOption{UsernsOptions: &sandbox.UserNamespace{Mode: node}}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},
+		"nothing said at all": {sandbox.NamespaceOption{}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bundle, _, _ := sandboxBundle(t)
-			config := &sandbox.PodSandboxConfig{Hostname: "blue", Linux: &sandbox.LinuxPodSandboxConfig{
-				SecurityContext: &sandbox.LinuxSandboxSecurityContext{NamespaceOptions: c.options}}}
-			if c.options.GetNetwork() == node {
+			config := &sandbox.PodSandboxConfig{Hostname: "blue", Linux: sandbox.LinuxPodSandboxConfig{
+				SecurityContext: sandbox.LinuxSandboxSecurityContext{NamespaceOptions: c.options}}}
+			if c.options.Network == node {
 				config.Hostname = ""
 			}
 			got, _, err := sandboxConfig(&sandbox.CreateSandboxRequest{SandboxId: "box", BundlePath: bundle, NetnsPath: c.netns, Options: podConfig(t, config)}, false)
@@ -357,14 +357,14 @@ func TestNamespacesOfAPod(t *testing.T) {
 			if (len(got.UIDMappings) > 0) != c.maps || c.maps && got.GIDMappings[0].HostID != 200000 {
 				t.Errorf("mappings %v, %v", got.UIDMappings, got.GIDMappings)
 			}
-			host := c.options.GetNetwork() == node
+			host := c.options.Network == node
 			if (got.Hostname == "") != host {
 				t.Errorf("hostname %q", got.Hostname)
 			}
 			if _, ok := got.Sysctl["net.ipv4.ip_unprivileged_port_start"]; ok == host {
 				t.Errorf("sysctls %v", got.Sysctl)
 			}
-			if (got.Shm.Size == 0) != (c.options.GetIpc() == node) {
+			if (got.Shm.Size == 0) != (c.options.Ipc == node) {
 				t.Errorf("shm %+v", got.Shm)
 			}
 		})
@@ -376,7 +376,7 @@ func TestFilesCgroupsAndSysctlsOfAPod(t *testing.T) {
 	config := &sandbox.PodSandboxConfig{
 		Hostname:  "blue",
 		DnsConfig: &sandbox.DNSConfig{Servers: []string{"192.0.2.1", "192.0.2.2"}, Searches: []string{"a.example", "example"}, Options: []string{"ndots:5", "rotate"}},
-		Linux: &sandbox.LinuxPodSandboxConfig{
+		Linux: sandbox.LinuxPodSandboxConfig{
 			CgroupParent: "/kubepods/pod1",
 			Sysctls:      map[string]string{"net.ipv4.ping_group_range": "1 1", "kernel.shm_rmid_forced": "1"},
 		},

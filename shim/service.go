@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -18,6 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 	"github.com/rkt/containerd-shim-rkt-v1/shim/debug"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/task"
 )
 
 // Limits of a shutdown. The service shuts down after its answer, so no client waits for it.

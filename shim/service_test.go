@@ -160,7 +160,7 @@ func TestAnErrorHasNoControlCharactersForAClientAndItsCodeStays(t *testing.T) {
 func TestOptionsThatClientsSendAreAccepted(t *testing.T) {
 	b := newBench(t)
 	pack := func(m proto.Message, prefix string) *anypb.Any {
-		a, err := anyOf(m)
+		a, err := packed(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +192,7 @@ func TestOptionsThatClientsSendAreAccepted(t *testing.T) {
 // requirements.md#O1
 func TestAContainerCannotAskForAnotherStage1ThanItsPodHas(t *testing.T) {
 	b := newBench(t)
-	asks, err := anyOf(&rkt.Options{Stage1: "oci"})
+	asks, err := packed(&rkt.Options{Stage1: "oci"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/containerd/containerd/api/runtime/task/v2"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/cgroup1"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/cgroup2"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/task"
 )
 
 // stats returns statistics, in containerd's message for the host's version of cgroups
@@ -27,11 +28,10 @@ func (s *Service) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsR
 
 // metrics packs statistics into containerd's message.
 func metrics(st pod.Stats) (*anypb.Any, error) {
-	var msg proto.Message = metricsV1(st)
 	if st.Version == 2 {
-		msg = metricsV2(st)
+		return anyOf(cgroup2.Name, metricsV2(st))
 	}
-	return anyOf(msg)
+	return anyOf(cgroup1.Name, metricsV1(st))
 }
 
 // fill copies those values that the kernel provides, by name.

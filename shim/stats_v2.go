@@ -4,21 +4,20 @@ import (
 	"maps"
 	"slices"
 
-	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
-
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/cgroup2"
 )
 
 // metricsV2 is the message of hosts with version 2 of cgroups.
-func metricsV2(s pod.Stats) *v2.Metrics {
-	m := &v2.Metrics{
-		Pids:         &v2.PidsStat{Current: s.Pids.Current, Limit: s.Pids.Limit},
-		CPU:          &v2.CPUStat{PSI: psi(s.Stats, "cpu")},
+func metricsV2(s pod.Stats) *cgroup2.Metrics {
+	m := &cgroup2.Metrics{
+		Pids:         &cgroup2.PidsStat{Current: s.Pids.Current, Limit: s.Pids.Limit},
+		CPU:          &cgroup2.CPUStat{PSI: psi(s.Stats, "cpu")},
 		Memory:       memoryV2(s.Stats),
-		MemoryEvents: &v2.MemoryEvents{},
-		Io:           &v2.IOStat{PSI: psi(s.Stats, "io")},
-		Rdma:         &v2.RdmaStat{},
+		MemoryEvents: &cgroup2.MemoryEvents{},
+		Io:           &cgroup2.IOStat{PSI: psi(s.Stats, "io")},
+		Rdma:         &cgroup2.RdmaStat{},
 	}
 	fill(s.CPU, map[string]*uint64{
 		"usage_usec": &m.CPU.UsageUsec, "user_usec": &m.CPU.UserUsec, "system_usec": &m.CPU.SystemUsec,
@@ -30,21 +29,21 @@ func metricsV2(s pod.Stats) *v2.Metrics {
 		"low": &e.Low, "high": &e.High, "max": &e.Max, "oom": &e.Oom, "oom_kill": &e.OomKill, "oom_group_kill": &e.OomGroupKill,
 	})
 	for _, io := range s.IO[""] {
-		entry := &v2.IOEntry{Major: io.Major, Minor: io.Minor}
+		entry := &cgroup2.IOEntry{Major: io.Major, Minor: io.Minor}
 		fill(io.Values, map[string]*uint64{"rbytes": &entry.Rbytes, "wbytes": &entry.Wbytes, "rios": &entry.Rios, "wios": &entry.Wios})
 		m.Io.Usage = append(m.Io.Usage, entry)
 	}
 	for _, size := range slices.Sorted(maps.Keys(s.Hugetlb)) {
 		h := s.Hugetlb[size]
-		m.Hugetlb = append(m.Hugetlb, &v2.HugeTlbStat{Pagesize: size, Current: h.Current, Max: h.Limit, Failcnt: h.Failures})
+		m.Hugetlb = append(m.Hugetlb, &cgroup2.HugeTlbStat{Pagesize: size, Current: h.Current, Max: h.Limit, Failcnt: h.Failures})
 	}
 	for _, device := range slices.Sorted(maps.Keys(s.RDMA)) {
 		r := s.RDMA[device]
-		m.Rdma.Current = append(m.Rdma.Current, &v2.RdmaEntry{Device: device, HcaHandles: uint32(r.Handles.Current), HcaObjects: uint32(r.Objects.Current)})
-		m.Rdma.Limit = append(m.Rdma.Limit, &v2.RdmaEntry{Device: device, HcaHandles: uint32(r.Handles.Limit), HcaObjects: uint32(r.Objects.Limit)})
+		m.Rdma.Current = append(m.Rdma.Current, &cgroup2.RdmaEntry{Device: device, HcaHandles: uint32(r.Handles.Current), HcaObjects: uint32(r.Objects.Current)})
+		m.Rdma.Limit = append(m.Rdma.Limit, &cgroup2.RdmaEntry{Device: device, HcaHandles: uint32(r.Handles.Limit), HcaObjects: uint32(r.Objects.Limit)})
 	}
 	for _, n := range s.Network {
-		m.Network = append(m.Network, &v2.NetworkStat{
+		m.Network = append(m.Network, &cgroup2.NetworkStat{
 			Name:    n.Name,
 			RxBytes: n.Receive.Bytes, RxPackets: n.Receive.Packets, RxErrors: n.Receive.Errors, RxDropped: n.Receive.Dropped,
 			TxBytes: n.Transmit.Bytes, TxPackets: n.Transmit.Packets, TxErrors: n.Transmit.Errors, TxDropped: n.Transmit.Dropped,
@@ -53,9 +52,9 @@ func metricsV2(s pod.Stats) *v2.Metrics {
 	return m
 }
 
-func memoryV2(s *cgroup.Stats) *v2.MemoryStat {
+func memoryV2(s *cgroup.Stats) *cgroup2.MemoryStat {
 	memory, swap := s.Usage[cgroup.MemoryUsage], s.Usage[cgroup.SwapUsage]
-	m := &v2.MemoryStat{
+	m := &cgroup2.MemoryStat{
 		Usage: memory.Current, UsageLimit: memory.Limit, MaxUsage: memory.Max,
 		SwapUsage: swap.Current, SwapLimit: swap.Limit, SwapMaxUsage: swap.Max,
 		PSI: psi(s, "memory"),
@@ -79,14 +78,14 @@ func memoryV2(s *cgroup.Stats) *v2.MemoryStat {
 }
 
 // psi returns nil if the kernel provides no pressure information.
-func psi(s *cgroup.Stats, what string) *v2.PSIStats {
+func psi(s *cgroup.Stats, what string) *cgroup2.PSIStats {
 	p, ok := s.Pressure[what]
 	if !ok {
 		return nil
 	}
-	return &v2.PSIStats{Some: stall(p.Some), Full: stall(p.Full)}
+	return &cgroup2.PSIStats{Some: stall(p.Some), Full: stall(p.Full)}
 }
 
-func stall(s cgroup.Stall) *v2.PSIData {
-	return &v2.PSIData{Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300, Total: s.Total}
+func stall(s cgroup.Stall) *cgroup2.PSIData {
+	return &cgroup2.PSIData{Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300, Total: s.Total}
 }

@@ -17,7 +17,7 @@ func TestATraceContextInTheMetadataOfACallReachesThePod(t *testing.T) {
 	var got abi.Traceparent
 	method := rpc("Test", func(ctx context.Context, _ *struct{}) (*struct{}, error) {
 		got = pod.Trace(ctx)
-		return nil, nil
+		return &struct{}{}, nil
 	})
 	for name, c := range map[string]struct {
 		md   ttrpc.MD

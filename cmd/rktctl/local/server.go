@@ -24,6 +24,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/options"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/bundlefile"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
+	"github.com/rkt/containerd-shim-rkt-v1/wire"
 )
 
 const (
@@ -168,7 +169,7 @@ func (s *server) resize(ctx context.Context, app, exec string, sizes <-chan Size
 
 // sandbox calls a method of the Sandbox service.
 func (s *server) sandbox(ctx context.Context, method string, request, response any) error {
-	return native(s.client.Call(ctx, sandbox.Service, method, request, response))
+	return native(wire.Call(ctx, s.client, sandbox.Service, method, request, response))
 }
 
 // native turns the error of a call into one of errdefs', with the server's text. If the

@@ -98,6 +98,7 @@ const (
 	EnvErrorFD       = "RKT_ERROR_FD"       // every call: the text of its failure
 	EnvLockFD        = "RKT_LOCK_FD"        // run: the locked pod directory
 	EnvNotifyFD      = "RKT_NOTIFY_FD"      // run: one Notice per exit
+	EnvProcessors    = "GOMAXPROCS"         // run: 1, for supervisors in Go
 	EnvContainer     = "RKT_CONTAINER"      // app/*, enter: containerd's id, for the OCI state
 	EnvBundle        = "RKT_BUNDLE"         // app/*, enter: an OCI bundle, ready to use
 	EnvApp           = "RKT_APP"            // app/*, enter: the app's name

@@ -106,7 +106,7 @@ func TestTheProseDescribesEveryFieldAndVariable(t *testing.T) {
 		t.Errorf("section 4 of docs/stage1-abi.md documents %q, which is no field", name)
 	}
 	for _, env := range []string{
-		EnvRequest, EnvReadyFD, EnvErrorFD, EnvLockFD, EnvNotifyFD, EnvBundle, EnvApp, EnvExec,
+		EnvRequest, EnvReadyFD, EnvErrorFD, EnvLockFD, EnvNotifyFD, EnvProcessors, EnvBundle, EnvApp, EnvExec,
 		EnvSignal, EnvProcess, EnvCgroup, EnvConsoleSocket, EnvCheckpoint, EnvTraceparent, EnvEnterCmd, EnvEnterPID,
 	} {
 		if !strings.Contains(string(text), "`"+env+"`") {

@@ -126,7 +126,7 @@ func TestEveryCallGetsItsArgumentsEnvironmentAndDescriptors(t *testing.T) {
 	p.expectDump(t, abi.Run, "argv", rootfs+"/run", "--debug", "--net=host", "--hostname=web", "--mutable", podUUID)
 	p.expectDump(t, abi.Run, "pwd", p.dir)
 	p.expectDump(t, abi.Run, "mode", "600")
-	expectEnv(t, p.dumped(t, abi.Run, "env"), "PATH=/usr/bin:/bin", "RKT_BUNDLE=/h", "RKT_CGROUP=/cg", "RKT_CONTAINER=box",
+	expectEnv(t, p.dumped(t, abi.Run, "env"), "GOMAXPROCS=1", "PATH=/usr/bin:/bin", "RKT_BUNDLE=/h", "RKT_CGROUP=/cg", "RKT_CONTAINER=box",
 		"RKT_ERROR_FD=3", "RKT_LOCK_FD=5", "RKT_NOTIFY_FD=6", "RKT_READY_FD=4")
 	if r := p.dumped(t, abi.Run, "request"); !strings.Contains(r, `"spec":`+string(c.Spec.Text)) || !strings.Contains(r, `"hostname":"web"`) {
 		t.Errorf("the holder is not in %s", r)

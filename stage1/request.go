@@ -87,6 +87,7 @@ func (d version7) Environment(k *Call) ([]string, error) {
 	}
 	if k.Entrypoint == abi.Run {
 		e.setInt(abi.EnvLockFD, abi.LockFD)
+		e.setInt(abi.EnvProcessors, 1)
 	}
 	if gets.notices {
 		e.setInt(abi.EnvNotifyFD, abi.NotifyFD)

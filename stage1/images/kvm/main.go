@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/supervisor"
@@ -21,6 +22,9 @@ func main() {
 	case proxyName:
 		os.Exit(supervisor.Proxy())
 	case "run":
+		// Proxies move the data of apps, so they and the supervisor use all processors.
+		_ = os.Unsetenv(abi.EnvProcessors)
+		runtime.GOMAXPROCS(runtime.NumCPU())
 		os.Exit(run())
 	case "features_probe":
 		os.Exit(probeFeatures())

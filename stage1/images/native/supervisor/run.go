@@ -26,13 +26,14 @@ import (
 const logFile = "stage1/rootfs/rkt/native.log"
 
 // Settings of the Go runtime. Every pod has a supervisor, which has little to do, so it
-// must be small. A second processor would cost 200 KB and gain nothing. gcPercent keeps the
-// heap smaller than the default does. freshMemory is the anonymous memory of a supervisor with
-// its first app, and memoryGrowth the growth after which rest.Memory gives memory back.
+// must be small. A second processor would cost 200 KB and gain nothing. Go's runtime may use it
+// before Run, so stage 0 sets abi.EnvProcessors. gcPercent keeps the heap smaller than the default
+// does. freshMemory is the anonymous memory of a supervisor with its first app, and memoryGrowth
+// the growth after which rest.Memory gives memory back.
 const (
 	processors   = 1
 	gcPercent    = 50
-	freshMemory  = 1 << 20
+	freshMemory  = 7 << 17
 	memoryGrowth = 1 << 19
 )
 

@@ -176,14 +176,12 @@ func serverArgs(argv0 string, h *Handover) []string {
 	return args
 }
 
-// serverEnv returns the environment with at most two processors for the Go runtime,
-// which needs memory for each of them.
+// serverEnv returns the environment of a server. Go's runtime takes memory for each processor from
+// its start on, and a server needs one (package manager, limitMemory). The number in env is that of
+// containerd, which gives all shims the same.
 func serverEnv(env []string) []string {
 	isSet := func(e string) bool { return strings.HasPrefix(e, "GOMAXPROCS=") }
-	if slices.ContainsFunc(env, isSet) {
-		return env
-	}
-	return append(env, "GOMAXPROCS=2")
+	return append(slices.DeleteFunc(env, isSet), "GOMAXPROCS=1")
 }
 
 // openLog opens the log fifo of the bundle, and returns its descriptor, or the value of

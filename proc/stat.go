@@ -35,7 +35,7 @@ type Stat struct {
 // ReadStat reads the stat of a process. The error unwraps to ErrGone if the process
 // does not exist.
 func ReadStat(pid int) (Stat, error) {
-	var buf [2048]byte // longer than the line: a file's size is not known, and os.ReadFile takes more
+	var buf [512]byte // longer than the line up to the fields below: the name has 64 bytes, a number 20
 	b, err := readOnce("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
 		// ESRCH: the process was reaped between the open and the read.

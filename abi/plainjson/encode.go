@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Encode returns the JSON text of v. It does as json.Marshal does.
@@ -85,7 +86,7 @@ func (e *encoder) structure(v reflect.Value, f *form) bool {
 	next := byte('{')
 	for _, field := range f.fields {
 		inner := v.Field(field.index)
-		if field.omitEmpty && isEmpty(inner) {
+		if field.omitEmpty && isEmpty(inner) || field.omitZero && isZero(inner) {
 			continue
 		}
 		e.text = append(e.text, next)
@@ -100,6 +101,13 @@ func (e *encoder) structure(v reflect.Value, f *form) bool {
 		return e.word("{}")
 	}
 	return e.word("}")
+}
+
+func isZero(v reflect.Value) bool {
+	if t, ok := reflect.TypeAssert[time.Time](v); ok {
+		return t.IsZero()
+	}
+	return v.IsZero()
 }
 
 func isEmpty(v reflect.Value) bool {

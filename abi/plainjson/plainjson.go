@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+	"time"
 )
 
 // form says how the values of a type are read and written.
@@ -26,6 +27,7 @@ type field struct {
 	name      string
 	index     int
 	omitEmpty bool
+	omitZero  bool
 }
 
 // forms has the forms of one document's types. It is garbage when the document has been read.
@@ -93,7 +95,8 @@ func structForm(t reflect.Type) *form {
 			continue
 		}
 		name, options, _ := strings.Cut(tag, ",")
-		if s.Anonymous || options != "" && options != "omitempty" || strings.ContainsAny(name, `\'"<>&`) {
+		omitEmpty, omitZero := options == "omitempty", options == "omitzero" && plainZero(s.Type)
+		if s.Anonymous || options != "" && !omitEmpty && !omitZero || strings.ContainsAny(name, `\'"<>&`) {
 			return &form{rare: true}
 		}
 		if name == "" {
@@ -104,8 +107,17 @@ func structForm(t reflect.Type) *form {
 				return &form{rare: true}
 			}
 		}
-		f.fields = append(f.fields, field{name, i, options != ""})
+		f.fields = append(f.fields, field{name, i, omitEmpty, omitZero})
 	}
 	f.rare = len(f.fields) > maxFields
 	return f
+}
+
+// zeroer is what encoding/json asks whether a value is omitted by omitzero.
+var zeroer = reflect.TypeFor[interface{ IsZero() bool }]()
+
+// plainZero reports whether a value of a type is omitted by omitzero if reflect finds it zero, or
+// is a time.
+func plainZero(t reflect.Type) bool {
+	return t == reflect.TypeFor[time.Time]() || t.Kind() != reflect.Interface && !reflect.PointerTo(t).Implements(zeroer) && !t.Implements(zeroer)
 }

@@ -23,6 +23,16 @@ type embedded struct {
 	A int
 }
 
+// five is omitted by omitzero if it is 5.
+type five int
+
+func (f five) IsZero() bool { return f == 5 }
+
+// fives has a field with a method that says what is omitted.
+type fives struct {
+	Five five `json:"five,omitzero"`
+}
+
 // everything has a field of each kind that a document may have.
 type everything struct {
 	Text     string                     `json:"text"`
@@ -69,10 +79,14 @@ type plain struct {
 	Time   time.Time                  `json:"time"`
 	When   *time.Time                 `json:"when,omitempty"`
 	Self   []plain                    `json:"self,omitempty"`
+	Since  time.Time                  `json:"since,omitzero"`
+	Two    [2]int                     `json:"two,omitzero"`
+	Empty  []string                   `json:"empty,omitzero"`
 	hidden int
 }
 
 var texts = []string{
+	`{"five":5}`, `{"five":4}`, `{"since":"2026-01-02T03:04:05Z","two":[1],"empty":[]}`, `{"since":"0001-01-01T00:00:00Z","two":[0,0]}`,
 	`null`, `7`, `"x"`, `[]`, `{}`, ``, `{`, `{"a":1}x`,
 	`{"text":"a\u0062\ud800","TEXT":"c"}`, `{"tExT":"<&>"}`, `{"small":128}`, `{"small":-128,"big":18446744073709551615}`,
 	`{"small":1.0}`, `{"small":1e2}`, `{"small":-0}`, `{"big":-1}`, `{"float":1e39}`, `{"float":1e400}`, `{"float":1.5}`, `{"flag":"true"}`, `{"flag":true}`,
@@ -112,6 +126,7 @@ func sameOfAll(t *testing.T, text []byte) {
 	same[specs.Process](t, text)
 	same[specs.LinuxResources](t, text)
 	same[abi.Request](t, text)
+	same[fives](t, text)
 	same[map[string]plain](t, text)
 	same[[]*plain](t, text)
 	same[any](t, text)

@@ -38,7 +38,7 @@ func takeSurvey() (survey, error) {
 
 // read reads the text of smaps.
 func read(next func([]byte) (int, error)) (s survey, err error) {
-	buf := make([]byte, 0, 8<<10) // longer than any line: a path has up to 4096 bytes
+	buf := make([]byte, 0, 4096+256) // longer than any line: a path has up to 4096 bytes
 	for {
 		n, err := next(buf[len(buf):cap(buf)])
 		if err == unix.EINTR {

@@ -4,7 +4,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 INTEGRATION := test-integration-a test-integration-other test-integration-packages
-.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short kvm compat bench demo install uninstall release release-kvm clean
+.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short kvm compat bench bench-kvm demo install uninstall release release-kvm clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -189,6 +189,11 @@ bench: deps build ## compare with runc's shim and the last recorded run (BENCH_F
 		-json '$(abspath $(if $(BENCH_RECORD),docs/results/performance.json,$(BENCH_JSON)))' \
 		$(if $(BENCH_RECORD),-document '$(CURDIR)/docs/results/performance.md') $(BENCH_FLAGS)
 	@$(if $(BENCH_RECORD),go -C integration run ./pictures)
+
+bench-kvm: deps build kvm ## compare machines of the stage1 kvm with bare boots, by TCG (BENCH_FLAGS, BENCH_JSON=FILE, BENCH_RECORD=1)
+	@scripts/deps $(QEMU_amd64) e2fsprogs
+	@go -C integration run ./bench -machines -bin $(BIN) -json '$(abspath $(if $(BENCH_RECORD),docs/results/kvm.json,$(BENCH_JSON)))' \
+		$(if $(BENCH_RECORD),-document '$(CURDIR)/docs/results/kvm.md') $(BENCH_FLAGS)
 
 demo: deps build ## run a container in a private containerd, and print its output
 	@go -C integration run ./demo -bin $(BIN)

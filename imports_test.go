@@ -58,6 +58,7 @@ var layers = map[string][]string{
 	"docs":                      {},
 	"internal/wait":             {},
 	"internal/crash":            {"pod/cgroup", "proc", "abi"},
+	"internal/bareboot":         {"proc", "stage1/images/kvm/machine"},
 	"internal/nullshim":         {"manager", "shim", "pod", "proc", "config"},
 	"stage1/images/podmanifest": {},
 	"stage1/images/isolator":    {"stage1/images/podmanifest"},

@@ -26,7 +26,10 @@ type chapter struct {
 }
 
 // chapters in the order in which they run.
-func chapters() []chapter {
+func chapters(machines bool) []chapter {
+	if machines {
+		return machineChapters()
+	}
 	return []chapter{
 		{"run", measureRun},
 		{"pod", measurePods},
@@ -42,22 +45,26 @@ func chapters() []chapter {
 	}
 }
 
-func chapterNames() []string {
+func chapterNames(machines bool) []string {
 	var names []string
-	for _, c := range chapters() {
+	for _, c := range chapters(machines) {
 		names = append(names, c.name)
 	}
 	return names
 }
 
-func chooseChapters(names string) ([]chapter, error) {
+// chooseChapters returns the chapters of some names; "" is all.
+func chooseChapters(names string, machines bool) ([]chapter, error) {
+	if names == "" {
+		return chapters(machines), nil
+	}
 	var chosen []chapter
 	for _, name := range strings.Split(names, ",") {
-		i := slices.IndexFunc(chapters(), func(c chapter) bool { return c.name == name })
+		i := slices.IndexFunc(chapters(machines), func(c chapter) bool { return c.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-only %q: choose from %s", name, strings.Join(chapterNames(), ", "))
+			return nil, fmt.Errorf("-only %q: choose from %s", name, strings.Join(chapterNames(machines), ", "))
 		}
-		chosen = append(chosen, chapters()[i])
+		chosen = append(chosen, chapters(machines)[i])
 	}
 	return chosen, nil
 }
@@ -75,13 +82,19 @@ const baseline = "runc"
 // floor is a shim above an empty pod: package internal/nullshim.
 const floor = "null"
 
+// native is the default stage1.
+const native = "native"
+
+// virtual is the stage1 of virtual machines, which needs the files of make kvm.
+const virtual = "kvm"
+
 const (
 	runcShim = "io.containerd.runc.v2"
 	ociShim  = "io.containerd.rkt-oci.v1"
 
 	// Debian's crun knows no spec of the version that containerd 2.4 writes, which runc's
 	// shim hands on.
-	subjectNames = "native, oci, oci-crun, oci-runc-current, nspawn, null, runc and runc-current"
+	subjectNames = "native, oci, oci-crun, oci-runc-current, nspawn, kvm, null, runc and runc-current"
 )
 
 func chooseSubjects(names string) ([]subject, error) {
@@ -89,12 +102,14 @@ func chooseSubjects(names string) ([]subject, error) {
 	for _, name := range strings.Split(names, ",") {
 		s := subject{name: name}
 		switch name {
-		case "native":
+		case native:
 			s.runtime = "io.containerd.rkt.v1"
 		case "oci":
 			s.runtime = ociShim
 		case "nspawn":
 			s.runtime = "io.containerd.rkt-nspawn.v1"
+		case virtual:
+			s.runtime = "io.containerd.rkt-kvm.v1"
 		case floor:
 			s.runtime = "io.containerd.null.v1"
 		case baseline:
@@ -148,19 +163,33 @@ type recorder func(operation, float64)
 // leaves behind would always disturb the same other subject. Samples with a negative number
 // warm up, and are not recorded.
 func (b *bench) alternate(ctx context.Context, title string, n int, sample func(ctx context.Context, s subject, record recorder) error) error {
-	const warmUp = 2
+	var all []sampler
+	for _, s := range b.subjects {
+		all = append(all, sampler{s.name, func(ctx context.Context, record recorder) error { return sample(ctx, s, record) }})
+	}
+	return b.turns(ctx, title, n, 2, all...)
+}
+
+// sampler takes samples for a column of the table.
+type sampler struct {
+	column string
+	sample func(context.Context, recorder) error
+}
+
+// turns is alternate for any samplers, after some rounds that warm up.
+func (b *bench) turns(ctx context.Context, title string, n, warmUp int, all ...sampler) error {
 	step, done := b.progress.begin(title, n)
 	defer done()
 	for i := -warmUp; i < n; i++ {
 		step(max(0, i))
-		for j := range b.subjects {
-			s := b.subjects[(i+warmUp+j)%len(b.subjects)]
-			record := func(op operation, value float64) { b.results.add(op, s.name, value) }
+		for j := range all {
+			s := all[(i+warmUp+j)%len(all)]
+			record := func(op operation, value float64) { b.results.add(op, s.column, value) }
 			if i < 0 {
 				record = func(operation, float64) {}
 			}
-			if err := undisturbed(ctx, func(ctx context.Context) error { return sample(ctx, s, record) }); err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
+			if err := b.undisturbed(ctx, func(ctx context.Context) error { return s.sample(ctx, record) }); err != nil {
+				return fmt.Errorf("%s: %w", s.column, err)
 			}
 		}
 	}
@@ -169,11 +198,11 @@ func (b *bench) alternate(ctx context.Context, title string, n int, sample func(
 
 // undisturbed calls do in such a way that an interrupt does not cancel it: a call that is cut
 // off half-way leaves a container that close does not know of.
-func undisturbed(ctx context.Context, do func(context.Context) error) error {
+func (r *rig) undisturbed(ctx context.Context, do func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.patience())
 	defer cancel()
 	return do(ctx)
 }

@@ -23,7 +23,7 @@ func (r *rig) close() (err error) {
 		return nil
 	}
 	// The context of the measurements cannot be used here: an interrupt has ended it.
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), r.patience()+2*time.Minute)
 	defer cancel()
 	if r.client != nil {
 		err = r.clear(ctx)
@@ -78,7 +78,7 @@ func (r *rig) force() error {
 	for _, pid := range pids {
 		err = errors.Join(err, syscall.Kill(pid, syscall.SIGKILL))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), r.patience())
 	defer cancel()
 	err = errors.Join(err, r.awaitQuiet(ctx))
 	points, mountErr := scope.MountPoints()

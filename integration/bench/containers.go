@@ -29,21 +29,30 @@ func sleeper() []string { return []string{"sleep", "100000"} }
 
 // container makes a container of a group, without a task.
 func (r *rig) container(ctx context.Context, s subject, group string, args ...string) (containerd.Container, error) {
+	return r.containerWith(ctx, s, group, oci.WithProcessArgs(args...))
+}
+
+// containerWith is container with further options for the spec.
+func (r *rig) containerWith(ctx context.Context, s subject, group string, opts ...oci.SpecOpts) (containerd.Container, error) {
 	id := r.id(s)
 	return r.client.NewContainer(ctx, id,
 		containerd.WithNewSnapshot(id, r.image),
-		containerd.WithNewSpec(
+		containerd.WithNewSpec(append([]oci.SpecOpts{
 			oci.WithImageConfig(r.image),
 			oci.WithDefaultUnixDevices,
-			oci.WithProcessArgs(args...),
 			oci.WithAnnotations(map[string]string{groupAnnotation: group}),
-		),
+		}, opts...)...),
 		containerd.WithRuntime(s.runtime, s.options()))
 }
 
 // running makes a container that runs, in a group.
 func (r *rig) running(ctx context.Context, s subject, group string) (containerd.Task, error) {
-	c, err := r.container(ctx, s, group, sleeper()...)
+	return r.runningWith(ctx, s, group, oci.WithProcessArgs(sleeper()...))
+}
+
+// runningWith is running with further options for the spec.
+func (r *rig) runningWith(ctx context.Context, s subject, group string, opts ...oci.SpecOpts) (containerd.Task, error) {
+	c, err := r.containerWith(ctx, s, group, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +72,7 @@ func started(ctx context.Context, c containerd.Container) (containerd.Task, erro
 func (r *rig) pods(ctx context.Context) (map[subject]containerd.Task, error) {
 	tasks := map[subject]containerd.Task{}
 	for _, s := range r.subjects {
-		err := undisturbed(ctx, func(ctx context.Context) (err error) {
+		err := r.undisturbed(ctx, func(ctx context.Context) (err error) {
 			tasks[s], err = r.running(ctx, s, s.name)
 			return err
 		})

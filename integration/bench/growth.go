@@ -67,7 +67,7 @@ func (b *bench) growBy(ctx context.Context, s subject, g growth, prepare func(co
 	var first, last []use
 	for i := range warmUps + g.n {
 		step(max(0, i-warmUps))
-		err := undisturbed(ctx, func(ctx context.Context) error {
+		err := b.undisturbed(ctx, func(ctx context.Context) error {
 			do, err := prepare(ctx)
 			if err != nil {
 				return err
@@ -133,7 +133,7 @@ func measureManyExecs(ctx context.Context, b *bench) error {
 
 func (b *bench) growExecs(ctx context.Context, s subject) error {
 	var task containerd.Task
-	err := undisturbed(ctx, func(ctx context.Context) (err error) {
+	err := b.undisturbed(ctx, func(ctx context.Context) (err error) {
 		task, err = b.running(ctx, s, s.name)
 		return err
 	})

@@ -32,6 +32,8 @@ type options struct {
 	base     string
 	document string
 	settle   time.Duration
+	machines bool
+	accel    string
 }
 
 func main() {
@@ -39,7 +41,9 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "bin", "directory that make build fills")
 	flag.IntVar(&o.samples, "n", 50, "samples of each operation and runtime")
 	flag.StringVar(&o.runtimes, "runtimes", "native,null,runc", "runtimes to compare, of "+subjectNames)
-	flag.StringVar(&o.only, "only", strings.Join(chapterNames(), ","), "what to measure")
+	flag.StringVar(&o.only, "only", "", "what to measure: "+strings.Join(chapterNames(false), ",")+"; with -machines "+strings.Join(chapterNames(true), ",")+"; empty: all")
+	flag.BoolVar(&o.machines, "machines", false, "compare machines of the stage1 kvm with bare boots, in place of the runtimes: make bench-kvm")
+	flag.StringVar(&o.accel, "accel", "tcg", "accelerator of machines: tcg or kvm")
 	flag.StringVar(&o.json, "json", "", "file for the raw samples")
 	flag.StringVar(&o.base, "base", "", "file of -json of an earlier run, to compare native with")
 	flag.StringVar(&o.document, "document", "", "Markdown file for the table")
@@ -57,9 +61,12 @@ func run(o options) (err error) {
 	// If cleaning up hangs, a second interrupt ends the program.
 	context.AfterFunc(ctx, stop)
 
-	chosen, err := chooseChapters(o.only)
+	chosen, err := chooseChapters(o.only, o.machines)
 	if err != nil {
 		return err
+	}
+	if o.machines {
+		o.runtimes = virtual + "," + native
 	}
 	subjects, err := chooseSubjects(o.runtimes)
 	if err != nil {
@@ -75,7 +82,7 @@ func run(o options) (err error) {
 	if os.Getuid() != 0 {
 		return errors.New("this needs root: containers, mounts and cgroups are real")
 	}
-	r, err := openRig(ctx, o.bin, subjects)
+	r, err := openRig(ctx, o.bin, o.accel, subjects)
 	if err != nil {
 		return err
 	}
@@ -96,13 +103,20 @@ func run(o options) (err error) {
 		}
 	}
 	machine.finish()
-	fmt.Printf("\n%s\n%s", machine, b.results.table(subjects, before))
+	table := b.results.table(subjects, before)
+	if o.machines {
+		table = b.results.machineTable()
+	}
+	fmt.Printf("\n%s\n%s", machine, table)
 	if o.json != "" {
 		if err := writeJSON(o.json, machine, subjects, b.results); err != nil {
 			return err
 		}
 	}
-	if o.document != "" {
+	switch {
+	case o.document != "" && o.machines:
+		return os.WriteFile(o.document, []byte(machineDocument(machine, r.machines.versions, o.accel, o.settle, table)), 0o644)
+	case o.document != "":
 		return os.WriteFile(o.document, []byte(document(machine, b.results.table(subjects, nil))), 0o644)
 	}
 	return nil

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -69,7 +67,7 @@ func measureUsed(ctx context.Context, b *bench) error {
 		for i := range n {
 			step(i)
 			for _, s := range b.subjects {
-				if err := undisturbed(ctx, func(ctx context.Context) error { return execTrue(ctx, tasks[s], b.id(s)) }); err != nil {
+				if err := b.undisturbed(ctx, func(ctx context.Context) error { return execTrue(ctx, tasks[s], b.id(s)) }); err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)
 				}
 			}
@@ -94,7 +92,7 @@ func (b *bench) fill(ctx context.Context, title string, n int, group func(int) s
 	for i := range n {
 		step(i)
 		for _, s := range b.subjects {
-			err := undisturbed(ctx, func(ctx context.Context) error {
+			err := b.undisturbed(ctx, func(ctx context.Context) error {
 				_, err := b.running(ctx, s, s.name+"-"+group(i))
 				return err
 			})
@@ -150,27 +148,12 @@ func (b *bench) leaveAlone(ctx context.Context) error {
 // overhead lists the processes of a subject's pods that are not in containers: the shims and
 // their descendants.
 func (b *bench) overhead(s subject) ([]int, error) {
-	pids, err := leaks.PIDs()
+	found, err := b.shimPIDs(s)
 	if err != nil {
 		return nil, err
 	}
-	children := map[int][]int{}
-	for _, pid := range pids {
-		parent, err := parentOf(pid)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // the process has ended meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
-		children[parent] = append(children[parent], pid)
-	}
-	scope := b.scope()
-	found, err := b.shimPIDs(s)
-	for i := 0; i < len(found); i++ { // found grows in the loop
-		found = append(found, children[found[i]]...)
-	}
-	return slices.DeleteFunc(found, scope.Contained), err
+	below, err := descendants(found)
+	return slices.DeleteFunc(append(found, below...), b.scope().Contained), err
 }
 
 // shimPIDs lists the shims of a subject that serve: those whose parent is not a process of this

@@ -46,6 +46,30 @@ const (
 	opMuchUsedPSS
 	opThroughput
 	opShimCPU
+
+	// Of machines.
+	opReady
+	opReadyCPU
+	opMachineMemory
+	opMachineOwn
+	opMachineFiles
+	opRunPSS
+	opShimPSS
+	opGuestMemory
+	opBuffer
+	opKernelPages
+	opVolumeRead
+	opVolumeReadCPU
+	opVolumeWrite
+	opVolumeWriteCPU
+	opDiskRead
+	opDiskReadCPU
+	opDiskWrite
+	opDiskWriteCPU
+	opSend
+	opSendCPU
+	opReceive
+	opReceiveCPU
 )
 
 // faults returns the operation that has the page faults of one that has the processor time.
@@ -157,7 +181,7 @@ func (o operation) describe() description {
 	case opShimCPU:
 		return description{name: "the shim's CPU time for it", unit: "ms/GB", budget: budget{bound: 1}}
 	}
-	panic(fmt.Sprintf("operation %d has no description", int(o)))
+	return o.describeOfMachines()
 }
 
 // verdict returns "met" or "not met".

@@ -22,8 +22,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
 
-// patience is the time limit of steps that are not measured.
-const patience = 30 * time.Second
+// patience is the time limit of a sample, and of steps that are not measured. Machines that are emulated
+// on a busy host need the second one.
+const (
+	patience     = 30 * time.Second
+	longPatience = 5 * time.Minute
+)
 
 // rig is the containerd in which everything runs, in a private directory.
 type rig struct {
@@ -34,13 +38,15 @@ type rig struct {
 	client   *containerd.Client
 	image    containerd.Image
 	serial   atomic.Int64
+	testprog string
+	machines *machines // nil: no subject is a stage1 of machines
 
 	runcShims string // directory of runc's shim
 }
 
 // openRig starts a containerd with all subjects. The shims are a copy of bin, because a build
 // may replace bin meanwhile. All files are below TMPDIR.
-func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err error) {
+func openRig(ctx context.Context, bin, accel string, subjects []subject) (_ *rig, err error) {
 	r := &rig{subjects: subjects}
 	if r.dir, err = os.MkdirTemp("", "rkt-bench-"); err != nil {
 		return nil, err
@@ -58,11 +64,18 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 	if err := r.takeShims(ctx, bin, programs); err != nil {
 		return nil, err
 	}
+	env := []string{"RKT_DATA_DIR=" + r.dataDir()}
+	if r.has(virtual) {
+		if r.machines, err = newMachines(ctx, r, accel); err != nil {
+			return nil, err
+		}
+		env = append(env, "RKT_CONFIG="+r.machines.config)
+	}
 	r.daemon, err = daemon.Start(ctx, daemon.Options{
 		Dir:       filepath.Join(r.dir, "d"),
 		Programs:  programs,
 		Shims:     []string{r.shims()},
-		Env:       []string{"RKT_DATA_DIR=" + r.dataDir()},
+		Env:       env,
 		Namespace: fmt.Sprintf("rkt-bench-%d", os.Getpid()),
 		LogLevel:  "info", // at the level debug each shim would do further work
 	})
@@ -120,16 +133,28 @@ func (r *rig) addProgram(ctx context.Context, s subject) error {
 	return nil
 }
 
+// has reports whether there is a subject of a name.
+func (r *rig) has(name string) bool {
+	return slices.ContainsFunc(r.subjects, func(s subject) bool { return s.name == name })
+}
+
+func (r *rig) patience() time.Duration {
+	if r.machines != nil {
+		return longPatience
+	}
+	return patience
+}
+
 func (r *rig) shims() string   { return filepath.Join(r.dir, "bin") }
 func (r *rig) dataDir() string { return filepath.Join(r.dir, "rkt") }
 func (r *rig) fifoDir() string { return filepath.Join(r.dir, "fifo") }
 
 func (r *rig) importImage(ctx context.Context) error {
-	testprog, err := binaries.TestProgram(ctx, r.dir)
-	if err != nil {
+	var err error
+	if r.testprog, err = binaries.TestProgram(ctx, r.dir); err != nil {
 		return err
 	}
-	images, err := image.Test(testprog)
+	images, err := image.Test(r.testprog)
 	if err != nil {
 		return err
 	}
@@ -178,7 +203,7 @@ func (r *rig) awaitQuiet(ctx context.Context) error {
 
 // await polls until remains finds nothing.
 func (r *rig) await(ctx context.Context, what string, remains func() ([]string, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, r.patience())
 	defer cancel()
 	for {
 		left, err := remains()

@@ -92,13 +92,18 @@ func (d description) judge(samples map[string][]float64) string {
 	if d.budget.floor {
 		base = samples[floor]
 	}
+	return d.judgeWith(native, base)
+}
+
+// judgeWith is judge for any samples and those that they are compared with.
+func (d description) judgeWith(samples, base []float64) string {
 	switch {
 	case d.budget == (budget{}):
 		return ""
-	case len(native) > 0 && d.budget.absolute:
-		return d.bound() + ", " + d.verdict(median(native))
-	case len(native) > 0 && len(base) > 0:
-		return d.bound() + ", " + d.verdict(ratio(native, base))
+	case len(samples) > 0 && d.budget.absolute:
+		return d.bound() + ", " + d.verdict(median(samples))
+	case len(samples) > 0 && len(base) > 0:
+		return d.bound() + ", " + d.verdict(ratio(samples, base))
 	}
 	return d.bound()
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,6 +42,10 @@ func main() {
 		reportSignals()
 	case "fork":
 		fork(number(args, 0))
+	case "forks":
+		forks(number(args, 0), args[1], args[2])
+	case "transfer":
+		transfer(args[0], args[1], number(args, 2))
 	case "background":
 		background(number(args, 0))
 	case "bytes":
@@ -132,6 +137,61 @@ func fork(n int) {
 	}
 	fmt.Println("ready")
 	forever()
+}
+
+// forks forks, executes a program and waits, n times, and prints the median of the times in
+// milliseconds. With how "namespaces" each child is in new namespaces, as a container is.
+func forks(n int, how, program string) {
+	var took []float64
+	attr := &os.ProcAttr{Sys: &syscall.SysProcAttr{}}
+	if how == "namespaces" {
+		attr.Sys.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	}
+	for range n {
+		begin := time.Now()
+		p, err := os.StartProcess(program, []string{program}, attr)
+		must(err)
+		state, err := p.Wait()
+		must(err)
+		if !state.Success() {
+			fail(state.String())
+		}
+		took = append(took, float64(time.Since(begin).Microseconds())/1000)
+	}
+	slices.Sort(took)
+	fmt.Println(took[n/2])
+}
+
+// transfer reads or writes n bytes of a file, sends them to an address, or receives them, and prints the
+// seconds. What was written to a file is on the disk then.
+func transfer(how, name string, n int) {
+	block := make([]byte, 64<<10)
+	begin := time.Now()
+	var stream io.ReadWriteCloser
+	var err error
+	switch how {
+	case "read":
+		stream, err = os.Open(name)
+	case "write":
+		stream, err = os.Create(name)
+	case "send", "receive":
+		stream, err = net.Dial("tcp", name)
+	}
+	must(err)
+	do := stream.Read
+	if how == "write" || how == "send" {
+		do = stream.Write
+	}
+	for n > 0 {
+		k, err := do(block[:min(n, len(block))])
+		must(err)
+		n -= k
+	}
+	if f, ok := stream.(*os.File); ok && how == "write" {
+		must(f.Sync())
+	}
+	must(stream.Close())
+	fmt.Println(time.Since(begin).Seconds())
 }
 
 // background starts a child that holds stdout for n seconds, and exits.

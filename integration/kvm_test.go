@@ -123,6 +123,18 @@ func TestAMachine(t *testing.T) {
 		}
 		publish("three")
 		wait.Until(t, "the machine sees the change of its volume", func() bool { return read() == "three" })
+		// The host sees a root by its proxy. What it changes there, the machine sees when it looks at the file
+		// again, although it keeps the files of roots in its memory.
+		pid, _ := c.status(t, id)
+		for _, text := range []string{"first", "second"} {
+			if err := os.WriteFile(fmt.Sprintf("/proc/%d/root/changed", pid), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			wait.Until(t, "the machine sees the change of its root", func() bool {
+				r := c.exec(t, nil, id, "cat", "/changed")
+				return r.code == 0 && r.stdout == text
+			})
+		}
 		// The machine ends with the server of its files, and every app of it has 137.
 		virtiofsd := processesWith(t, "virtiofsd", c.daemon.Dir())
 		if len(virtiofsd) == 0 {

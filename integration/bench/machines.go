@@ -122,10 +122,13 @@ func (r *rig) bootBare(ctx context.Context) (_ *bareMachine, err error) {
 		return nil, err
 	}
 	c := r.machines.bare
-	shared := filepath.Join(m.dir, "shared")
-	c.Dir, c.Shares = m.dir, []bareShare{{Tag: "pod", Dir: shared}}
-	if err := os.Mkdir(shared, 0o700); err != nil {
-		return nil, err
+	c.Dir = m.dir
+	for _, tag := range []string{"roots", "pod"} {
+		s := bareShare{Tag: tag, Dir: filepath.Join(m.dir, "share-"+tag)}
+		if err := os.Mkdir(s.Dir, 0o700); err != nil {
+			return nil, err
+		}
+		c.Shares = append(c.Shares, s)
 	}
 	text, err := json.Marshal(c)
 	if err != nil {

@@ -216,7 +216,11 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		Cmdline: "oops=panic", // a kernel with a fault leaves processes that neither run nor end
 		CPUs:    sizes.Boot.CPUs, Memory: sizes.Boot.Memory,
 		MaxCPUs: sizes.Max.CPUs, MaxMemory: sizes.Max.Memory,
-		Shares:  []machine.Share{{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Shared)}},
+		Shares: []machine.Share{
+			// Only the app itself is expected to change its root.
+			{Tag: channel.RootsTag, Dir: filepath.Join(dir, supervisor.Shared, supervisor.Roots), Cache: "always", Timeout: time.Second},
+			{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Shared, supervisor.Volumes)},
+		},
 		Channel: os.NewFile(uintptr(pair[1]), "the channel"), Console: p.console.input,
 		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup.dirs,
 	}

@@ -16,7 +16,6 @@ import (
 // Directories of the initramfs and of the guest.
 const (
 	modules  = "/modules"
-	shared   = channel.GuestShare
 	podDir   = "/run/pod"
 	rootfs   = "stage1/rootfs"
 	stateDir = rootfs + "/rkt"
@@ -53,8 +52,10 @@ func boot() (*os.File, error) {
 	if err := loadModules(); err != nil {
 		return nil, err
 	}
-	if err := mount("virtiofs", channel.ShareTag, shared, unix.MS_NODEV, ""); err != nil {
-		return nil, err
+	for tag, target := range map[string]string{channel.RootsTag: channel.GuestRoots, channel.ShareTag: channel.GuestShare} {
+		if err := mount("virtiofs", tag, target, unix.MS_NODEV, ""); err != nil {
+			return nil, err
+		}
 	}
 	if err := loopbackUp(); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 const mebibyte = 1 << 20
@@ -43,6 +44,8 @@ func (s *Share) check() error {
 		return fmt.Errorf("share %s: virtiofsd cannot share the directory %q", s.Tag, s.Dir)
 	case s.Cache != "" && s.Cache != "auto" && s.Cache != "always" && s.Cache != "none":
 		return fmt.Errorf("share %s: there is no cache mode %q", s.Tag, s.Cache)
+	case s.Timeout < 0 || s.Timeout%time.Second != 0:
+		return fmt.Errorf("share %s: the timeout %s is no number of seconds", s.Tag, s.Timeout)
 	}
 	return nil
 }

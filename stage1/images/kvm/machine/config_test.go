@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -21,6 +22,7 @@ func TestAConfigurationThatNoMachineCanHaveIsRefused(t *testing.T) {
 		`the tag "a,b"`:            func(c *Config) { c.Shares[0].Tag = "a,b" },
 		`the directory "/a,xattr"`: func(c *Config) { c.Shares[0].Dir = "/a,xattr" },
 		`no cache mode "a"`:        func(c *Config) { c.Shares[0].Cache = "a" },
+		`no number of seconds`:     func(c *Config) { c.Shares[0].Timeout = time.Millisecond },
 	} {
 		c := Config{
 			Kernel: "/k", Modules: "/m", Init: "/i", Dir: "/d", CPUs: 1, Memory: mebibyte, Accel: KVM,

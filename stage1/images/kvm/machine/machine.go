@@ -26,8 +26,12 @@ const (
 type Share struct {
 	Tag string // by which the guest mounts it
 	Dir string // what is mounted below it later is visible in the guest if the mount of Dir is shared
-	// Cache is virtiofsd's cache mode: auto, always or none. "" is auto.
+	// Cache is virtiofsd's cache mode: auto, always or none. "" is auto. With auto the guest reads a file
+	// again each time that it is opened, with always when its size or time has changed.
 	Cache string
+	// Timeout is how long the guest relies on names, sizes and times, in whole seconds. 0 is virtiofsd's
+	// default: a second with auto, a day with always.
+	Timeout time.Duration
 }
 
 // Config describes a machine.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,12 +36,16 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	if cache == "" {
 		cache = "auto"
 	}
+	argv := []string{
+		virtiofsd, "-f", "--fd=3", "-o", "source=" + s.Dir, "-o", "cache=" + cache,
+		"-o", "sandbox=namespace", "-o", "xattr",
+		"--rlimit-nofile=" + strconv.FormatUint(maxOpen(), 10),
+	}
+	if s.Timeout > 0 {
+		argv = append(argv, "-o", fmt.Sprintf("timeout=%d", s.Timeout/time.Second))
+	}
 	p, err := start(c, &program{
-		argv: []string{
-			virtiofsd, "-f", "--fd=3", "-o", "source=" + s.Dir, "-o", "cache=" + cache,
-			"-o", "sandbox=namespace", "-o", "xattr",
-			"--rlimit-nofile=" + strconv.FormatUint(maxOpen(), 10),
-		},
+		argv:  argv,
 		files: []*os.File{listener},
 		sys:   syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET},
 	})

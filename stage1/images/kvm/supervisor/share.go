@@ -1,9 +1,7 @@
 package supervisor
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,10 +23,11 @@ const (
 	// Shared is the directory that virtiofsd shares. What is mounted below it later is visible
 	// in namespaces whose mounts are slaves.
 	Shared = "stage1/rootfs/rkt/shared"
+	// Roots and Volumes are directories of both. Each has a virtiofsd, because the machine keeps the files
+	// of roots longer in its memory than those that others may change.
+	Roots   = "roots"   // has the root of an app at its name
+	Volumes = "volumes" // has a directory for each app, in which the other binds have numbers
 )
-
-// rootName is the place of an app's root below its directory. The binds have numbers.
-const rootName = "rootfs"
 
 // Share is the directory of the pod's files in the machine.
 type Share struct{}
@@ -36,7 +35,7 @@ type Share struct{}
 // NewShare makes the share, with nothing in it. Stage 0 unmounts it, and what is mounted below
 // it, before it removes the pod.
 func NewShare() (*Share, error) {
-	for _, dir := range []string{writable, Shared} {
+	for _, dir := range []string{writable, filepath.Join(writable, Roots), filepath.Join(writable, Volumes), Shared} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -66,7 +65,7 @@ type Bind struct {
 // Files is an app's part of the share.
 type Files struct {
 	app   string
-	names []string // of what was made, in order
+	names []string // of the places that were made, in order
 }
 
 // Add shares an app's root, the first bind, and its other binds. A bind without a file is left out.
@@ -77,35 +76,38 @@ func (s *Share) Add(app string, binds []Bind) (f *Files, err error) {
 			f.Remove()
 		}
 	}()
-	if err := os.Mkdir(filepath.Join(writable, app), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(writable, Volumes, app), 0o700); err != nil {
 		return f, err
 	}
 	for i, b := range binds {
 		if b.File == nil {
 			continue
 		}
-		if err := f.bind(placeOf(i), b); err != nil {
+		if err := f.bind(placeOf(app, i), b); err != nil {
 			return f, err
 		}
 	}
 	return f, nil
 }
 
-// placeOf returns the name of the place of a bind.
-func placeOf(bind int) string {
+// placeOf returns the place of an app's bind, relative to the share.
+func placeOf(app string, bind int) string {
 	if bind == 0 {
-		return rootName
+		return filepath.Join(Roots, app)
 	}
-	return strconv.Itoa(bind)
+	return filepath.Join(Volumes, app, strconv.Itoa(bind))
 }
 
 // inGuest returns the path in the machine of an app's bind.
 func inGuest(app string, bind int) string {
-	return filepath.Join(channel.GuestShare, app, placeOf(bind))
+	if bind == 0 {
+		return filepath.Join(channel.GuestRoots, app)
+	}
+	return filepath.Join(channel.GuestShare, app, strconv.Itoa(bind))
 }
 
 func (f *Files) bind(name string, b Bind) error {
-	place := filepath.Join(writable, f.app, name)
+	place := filepath.Join(writable, name)
 	var err error
 	if b.Dir {
 		err = os.Mkdir(place, 0o700)
@@ -121,14 +123,14 @@ func (f *Files) bind(name string, b Bind) error {
 		flags |= unix.MS_REC
 	}
 	source := fmt.Sprintf("/proc/self/fd/%d", b.File.Fd())
-	if err := unix.Mount(source, filepath.Join(Shared, f.app, name), "", flags, ""); err != nil {
+	if err := unix.Mount(source, filepath.Join(Shared, name), "", flags, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", b.File.Name(), err)
 	}
 	if !b.Recursive {
 		return nil
 	}
 	// Look at what was mounted, not at what may be mounted there later.
-	return f.noKernel(filepath.Join(Shared, f.app, name), b.File.Name())
+	return f.noKernel(filepath.Join(Shared, name), b.File.Name())
 }
 
 // noKernel returns an error if a file system of the host's kernel is mounted below a place.
@@ -156,7 +158,7 @@ func (f *Files) noKernel(place, source string) error {
 func (f *Files) Root() string { return inGuest(f.app, 0) }
 
 // HostRoot returns the path of the app's root on the host.
-func (f *Files) HostRoot() string { return filepath.Join(Shared, f.app, rootName) }
+func (f *Files) HostRoot() string { return filepath.Join(Shared, placeOf(f.app, 0)) }
 
 // Remove ends the sharing. It removes no file of a bind: a place that is still mounted stays.
 func (f *Files) Remove() {
@@ -164,12 +166,10 @@ func (f *Files) Remove() {
 		return
 	}
 	for _, name := range f.names {
-		_ = unix.Unmount(filepath.Join(Shared, f.app, name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		_ = os.Remove(filepath.Join(writable, f.app, name))
+		_ = unix.Unmount(filepath.Join(Shared, name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		_ = os.Remove(filepath.Join(writable, name))
 	}
-	if err := os.Remove(filepath.Join(writable, f.app)); errors.Is(err, fs.ErrNotExist) {
-		return
-	}
+	_ = os.Remove(filepath.Join(writable, Volumes, f.app))
 }
 
 func closeBinds(binds []Bind) {

@@ -134,9 +134,7 @@ func TestARecursiveBindDoesNotTakeTheHostsKernelAlong(t *testing.T) {
 	if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), "below it") {
 		t.Errorf("%v (%d)", err, serve.CodeOf(err))
 	}
-	if left, err := os.ReadDir(Shared); err != nil || len(left) > 0 {
-		t.Errorf("%v are left in the share, %v", left, err)
-	}
+	expectEmptyShare(t)
 }
 
 func TestANamespaceOfAnAppsProxyIsThatOfTheAppInTheMachine(t *testing.T) {

@@ -33,9 +33,7 @@ func TestTheExitOfAnAppIsRecordedAnnouncedAndEndsItsProxy(t *testing.T) {
 	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppRm, App: "a"}, [3]*os.File{}); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(writable); err != nil || len(left) > 0 {
-		t.Errorf("%v are left in the share, %v", left, err)
-	}
+	expectEmptyShare(t)
 }
 
 func TestAProxyThatIsKilledEndsItsAppWith137(t *testing.T) {
@@ -287,18 +285,36 @@ func TestTheMachineCannotReplaceAPlaceForMounts(t *testing.T) {
 		"rename":  func(dir string) error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "x")) },
 		"create":  func(dir string) error { return os.Mkdir(filepath.Join(dir, "b"), 0o700) },
 		"link":    func(dir string) error { return os.Symlink("/", filepath.Join(dir, "b")) },
-		"within":  func(dir string) error { return os.Symlink("/", filepath.Join(dir, "a/1")) },
-		"chmod":   func(dir string) error { return os.Chmod(filepath.Join(dir, "a"), 0o777) },
-		"unmount": func(dir string) error { return os.Remove(filepath.Join(dir, "a", rootName)) },
+		"unmount": func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
 	} {
-		if err := attack(Shared); err == nil {
+		for _, dir := range []string{Roots, Volumes} {
+			if err := attack(filepath.Join(Shared, dir)); err == nil {
+				t.Errorf("%s succeeds in %s", name, dir)
+			}
+		}
+	}
+	for name, attack := range map[string]func(dir string) error{
+		"within": func(dir string) error { return os.Symlink("/", filepath.Join(dir, "1")) },
+		"chmod":  func(dir string) error { return os.Chmod(dir, 0o777) },
+	} {
+		if err := attack(filepath.Join(Shared, Volumes, "a")); err == nil {
 			t.Errorf("%s succeeds", name)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(Shared, "a", rootName, "f"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(Shared, Roots, "a", "f"), nil, 0o600); err != nil {
 		t.Errorf("the app's root is not writable: %v", err)
 	}
-	if entries, _ := os.ReadDir(filepath.Join(writable, "a", rootName)); len(entries) > 0 {
+	if entries, _ := os.ReadDir(filepath.Join(writable, Roots, "a")); len(entries) > 0 {
 		t.Error("the app's root is mounted at the host's path of the share, too")
+	}
+}
+
+// expectEmptyShare tests that nothing of an app is in the share.
+func expectEmptyShare(t *testing.T) {
+	t.Helper()
+	for _, dir := range []string{filepath.Join(writable, Roots), filepath.Join(writable, Volumes)} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%v are left in the share, %v", left, err)
+		}
 	}
 }

@@ -41,10 +41,7 @@ func (p pin) name() string { return "linux-image-" + p.release }
 // they depend.
 var (
 	atBoot = []string{"virtio_pci", "virtio_console", "virtiofs"}
-	later  = []string{
-		"virtio_blk", "virtio_net", "virtio_mem", "virtio_balloon", "virtio_rng", "vmw_vsock_virtio_transport",
-		"overlay", "erofs", "squashfs", "loop", "tun", "veth", "bridge",
-	}
+	later  = []string{"virtio_blk", "virtio_net", "virtio_mem", "erofs"}
 )
 
 func main() {

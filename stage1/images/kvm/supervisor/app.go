@@ -109,7 +109,8 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 			s.shrink(ctx)
 		}
 	}()
-	spec, binds, err := translate(c.Request, s.insideOf)
+	dir := s.Share.Name(a.name)
+	spec, binds, err := translate(c.Request, dir, s.insideOf)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	if err := s.attach(ctx, a, spec.volumes); err != nil {
 		return err
 	}
-	if a.files, err = s.Share.Add(a.name, binds); err != nil {
+	if a.files, err = s.Share.Add(dir, binds); err != nil {
 		return fmt.Errorf("share the files of app %s: %w", a.name, err)
 	}
 	a.hooks = hooksOf(c.Request, spec)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +31,7 @@ const (
 )
 
 // Share is the directory of the pod's files in the machine.
-type Share struct{}
+type Share struct{ named atomic.Uint64 }
 
 // NewShare makes the share, with nothing in it. Stage 0 unmounts it, and what is mounted below
 // it, before it removes the pod.
@@ -64,46 +65,53 @@ type Bind struct {
 
 // Files is an app's part of the share.
 type Files struct {
-	app   string
+	dir   string   // in Roots and in Volumes
 	names []string // of the places that were made, in order
 }
 
-// Add shares an app's root, the first bind, and its other binds. A bind without a file is left out.
-func (s *Share) Add(app string, binds []Bind) (f *Files, err error) {
-	f = &Files{app: app}
+// Name returns the name of a directory for an app that is added. No directory gets a name twice: for a
+// second the guest believes what it knows of a name, without asking virtiofsd. An app that was added
+// again, after a failure or its removal, had the files of the one before, or the place for its root
+// without the root.
+func (s *Share) Name(app string) string { return fmt.Sprintf("%s-%d", app, s.named.Add(1)) }
+
+// Add shares an app's root, the first bind, and its other binds, in a directory that Name has named. A
+// bind without a file is left out.
+func (s *Share) Add(dir string, binds []Bind) (f *Files, err error) {
+	f = &Files{dir: dir}
 	defer func() {
 		if err != nil {
 			f.Remove()
 		}
 	}()
-	if err := os.Mkdir(filepath.Join(writable, Volumes, app), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(writable, Volumes, dir), 0o700); err != nil {
 		return f, err
 	}
 	for i, b := range binds {
 		if b.File == nil {
 			continue
 		}
-		if err := f.bind(placeOf(app, i), b); err != nil {
+		if err := f.bind(placeOf(dir, i), b); err != nil {
 			return f, err
 		}
 	}
 	return f, nil
 }
 
-// placeOf returns the place of an app's bind, relative to the share.
-func placeOf(app string, bind int) string {
+// placeOf returns the place of a bind of the app with a directory, relative to the share.
+func placeOf(dir string, bind int) string {
 	if bind == 0 {
-		return filepath.Join(Roots, app)
+		return filepath.Join(Roots, dir)
 	}
-	return filepath.Join(Volumes, app, strconv.Itoa(bind))
+	return filepath.Join(Volumes, dir, strconv.Itoa(bind))
 }
 
-// inGuest returns the path in the machine of an app's bind.
-func inGuest(app string, bind int) string {
+// inGuest returns the path in the machine of a bind of the app with a directory.
+func inGuest(dir string, bind int) string {
 	if bind == 0 {
-		return filepath.Join(channel.GuestRoots, app)
+		return filepath.Join(channel.GuestRoots, dir)
 	}
-	return filepath.Join(channel.GuestShare, app, strconv.Itoa(bind))
+	return filepath.Join(channel.GuestShare, dir, strconv.Itoa(bind))
 }
 
 func (f *Files) bind(name string, b Bind) error {
@@ -155,10 +163,10 @@ func (f *Files) noKernel(place, source string) error {
 }
 
 // Root returns the path of the app's root in the machine.
-func (f *Files) Root() string { return inGuest(f.app, 0) }
+func (f *Files) Root() string { return inGuest(f.dir, 0) }
 
 // HostRoot returns the path of the app's root on the host.
-func (f *Files) HostRoot() string { return filepath.Join(Shared, placeOf(f.app, 0)) }
+func (f *Files) HostRoot() string { return filepath.Join(Shared, placeOf(f.dir, 0)) }
 
 // Remove ends the sharing. It removes no file of a bind: a place that is still mounted stays.
 func (f *Files) Remove() {
@@ -169,7 +177,7 @@ func (f *Files) Remove() {
 		_ = unix.Unmount(filepath.Join(Shared, name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		_ = os.Remove(filepath.Join(writable, name))
 	}
-	_ = os.Remove(filepath.Join(writable, Volumes, f.app))
+	_ = os.Remove(filepath.Join(writable, Volumes, f.dir))
 }
 
 func closeBinds(binds []Bind) {

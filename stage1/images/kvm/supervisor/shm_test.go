@@ -82,7 +82,7 @@ func TestAVolumeAtDevShmIsTheHosts(t *testing.T) {
 		"another place":                     {Destination: "/shm", Source: tmpfs(t, "shm")},
 	} {
 		m.Type = "bind"
-		s, binds, err := translate(with(t, func(s *specs.Spec) { s.Mounts = []specs.Mount{m} }), nil)
+		s, binds, err := translate(with(t, func(s *specs.Spec) { s.Mounts = []specs.Mount{m} }), "dir", nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

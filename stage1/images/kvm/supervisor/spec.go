@@ -20,11 +20,11 @@ import (
 )
 
 // translate returns the spec of an app for the machine, and the files of the host that it
-// names: its root, and the sources of its bind mounts. What a machine cannot give is an error
-// with exit code 7 that names the field.
+// names: its root, and the sources of its bind mounts, which will be in the directory dir of the
+// share. What a machine cannot give is an error with exit code 7 that names the field.
 //
 // insideOf returns the pid in the machine of the process for which a proxy stands, or 0.
-func translate(r *abi.Request, insideOf func(proxy int) int) (*translated, []Bind, error) {
+func translate(r *abi.Request, dir string, insideOf func(proxy int) int) (*translated, []Bind, error) {
 	var spec specs.Spec
 	if err := json.Unmarshal(r.Spec, &spec); err != nil {
 		return nil, nil, fmt.Errorf("the app's spec: %w", err)
@@ -42,7 +42,7 @@ func translate(r *abi.Request, insideOf func(proxy int) int) (*translated, []Bin
 	}
 	spec.Linux.CgroupsPath = ""
 	spec.Linux.Sysctl, result.sysctl = ofNetwork(spec.Linux.Sysctl)
-	binds, err := translateMounts(r, result)
+	binds, err := translateMounts(r, dir, result)
 	if err == nil {
 		err = translateDevices(r.App, result)
 	}
@@ -116,7 +116,7 @@ func namespaceInside(path string, insideOf func(int) int) string {
 }
 
 // translateMounts replaces the sources of bind mounts by paths in the machine.
-func translateMounts(r *abi.Request, spec *translated) (binds []Bind, err error) {
+func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind, err error) {
 	root := Bind{} // of a disk
 	if len(r.Mounts) == 0 {
 		if root, err = openBind(r.Rootfs); err != nil {
@@ -175,7 +175,7 @@ func translateMounts(r *abi.Request, spec *translated) (binds []Bind, err error)
 			}
 		}
 		b.Recursive = recursive
-		m.Source = inGuest(r.App, len(binds))
+		m.Source = inGuest(dir, len(binds))
 		binds = append(binds, b)
 	}
 	return binds, nil

@@ -82,7 +82,7 @@ func TestWhatAMachineCannotGiveIsRefusedByName(t *testing.T) {
 			s.Mounts[0].UIDMappings = []specs.LinuxIDMapping{{Size: 1}}
 		}, "mounts[0].uidMappings"},
 	} {
-		_, binds, err := translate(with(t, test.change), func(int) int { return 0 })
+		_, binds, err := translate(with(t, test.change), "dir", func(int) int { return 0 })
 		if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), test.field) {
 			t.Errorf("%s: %v (%d); the error has to name %s", name, err, serve.CodeOf(err), test.field)
 		}
@@ -105,7 +105,7 @@ func TestSourcesOfMountsBecomePathsInTheMachine(t *testing.T) {
 			{Destination: "/f", Source: file, Options: []string{"bind"}},
 		}
 	})
-	s, binds, err := translate(r, nil)
+	s, binds, err := translate(r, "dir", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestSourcesOfMountsBecomePathsInTheMachine(t *testing.T) {
 	if len(binds) != 3 || binds[0].File.Name() != r.Rootfs || !binds[1].Dir || !binds[1].Recursive || binds[2].Dir || binds[2].Recursive {
 		t.Errorf("the binds are %+v", binds)
 	}
-	for i, want := range []string{"proc", "/shared/a/1", "/shared/a/2"} {
+	for i, want := range []string{"proc", "/shared/dir/1", "/shared/dir/2"} {
 		if got := s.Mounts[i].Source; got != want {
 			t.Errorf("the source of mount %d is %s, want %s", i, got, want)
 		}

@@ -279,13 +279,13 @@ func TestStopEndsEverything(t *testing.T) {
 
 func TestTheMachineCannotReplaceAPlaceForMounts(t *testing.T) {
 	w := newWorld(t)
-	w.add("a")
+	files := w.add("a").app.files
 	// virtiofsd works on this path in the machine's name.
 	for name, attack := range map[string]func(dir string) error{
-		"rename":  func(dir string) error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "x")) },
+		"rename":  func(dir string) error { return os.Rename(filepath.Join(dir, files.dir), filepath.Join(dir, "x")) },
 		"create":  func(dir string) error { return os.Mkdir(filepath.Join(dir, "b"), 0o700) },
 		"link":    func(dir string) error { return os.Symlink("/", filepath.Join(dir, "b")) },
-		"unmount": func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
+		"unmount": func(dir string) error { return os.Remove(filepath.Join(dir, files.dir)) },
 	} {
 		for _, dir := range []string{Roots, Volumes} {
 			if err := attack(filepath.Join(Shared, dir)); err == nil {
@@ -297,14 +297,14 @@ func TestTheMachineCannotReplaceAPlaceForMounts(t *testing.T) {
 		"within": func(dir string) error { return os.Symlink("/", filepath.Join(dir, "1")) },
 		"chmod":  func(dir string) error { return os.Chmod(dir, 0o777) },
 	} {
-		if err := attack(filepath.Join(Shared, Volumes, "a")); err == nil {
+		if err := attack(filepath.Join(Shared, Volumes, files.dir)); err == nil {
 			t.Errorf("%s succeeds", name)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(Shared, Roots, "a", "f"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(files.HostRoot(), "f"), nil, 0o600); err != nil {
 		t.Errorf("the app's root is not writable: %v", err)
 	}
-	if entries, _ := os.ReadDir(filepath.Join(writable, Roots, "a")); len(entries) > 0 {
+	if entries, _ := os.ReadDir(filepath.Join(writable, Roots, files.dir)); len(entries) > 0 {
 		t.Error("the app's root is mounted at the host's path of the share, too")
 	}
 }
@@ -316,5 +316,29 @@ func expectEmptyShare(t *testing.T) {
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("%v are left in the share, %v", left, err)
 		}
+	}
+}
+
+// The guest believes for a second what it knows of a name, so an app that is added again has other names.
+func TestAnAppThatIsAddedAgainHasAnotherPlaceInTheShare(t *testing.T) {
+	w := newWorld(t)
+	var roots []string
+	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
+		roots = append(roots, h.Call.Rootfs)
+		if len(roots) == 1 {
+			_ = channel.Send(s, channel.Exit, []byte("1"))
+			return
+		}
+		succeed(s, h)
+	})
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, null(t)); err == nil {
+		t.Error("an app is added that the machine has not made")
+	}
+	w.add("a")
+	if len(roots) != 2 || roots[0] == roots[1] {
+		t.Errorf("the roots are %q", roots)
+	}
+	if left, err := os.ReadDir(filepath.Join(Shared, Roots)); err != nil || len(left) != 1 {
+		t.Errorf("the share has %v, %v", left, err)
 	}
 }

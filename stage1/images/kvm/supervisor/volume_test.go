@@ -143,7 +143,7 @@ func TestTheSourceOfAMountMayBeABlockDevice(t *testing.T) {
 		s, binds, err := translate(with(t, func(s *specs.Spec) {
 			s.Mounts = []specs.Mount{{Destination: "/block", Type: "bind", Source: node, Options: options}}
 			s.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}
-		}), nil)
+		}), "dir", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestADeviceThatAMachineCannotHaveIsRefusedByName(t *testing.T) {
 			}}
 		}, "linux.resources.devices[2]"},
 	} {
-		_, binds, err := translate(with(t, test.change), nil)
+		_, binds, err := translate(with(t, test.change), "dir", nil)
 		if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), test.field) {
 			t.Errorf("%s: %v; the error has to name %s", name, err, test.field)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
@@ -45,7 +46,7 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 	case "nspawn":
 		c.runtime = "io.containerd.rkt-nspawn.v1"
 	case "kvm":
-		c.runtime, c.few = "io.containerd.rkt-kvm.v1", true
+		c.runtime, c.few = machines.Runtime, true
 	case "runc":
 		c.runtime = "io.containerd.runc.v2"
 	case "crun", "runsc", currentRunc:
@@ -71,7 +72,7 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 		opts.Env = append(opts.Env, "RKT_CONFIG="+file)
 	}
 	if name == "kvm" {
-		file, err := kvmConfiguration()
+		file, err := machines.Configure(suite.shims, suite.dir)
 		if err != nil {
 			return nil, err
 		}

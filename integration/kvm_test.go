@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
@@ -34,6 +36,7 @@ func ofMachines() []string {
 		"TestDeleteAloneRemovesAPodWhoseShimAndMachineWereKilled",
 		"TestAMachineWithoutMemoryEndsOneContainer",
 		"TestAMachine",
+		"TestContainersComeAndGoInAMachine",
 		"TestAMachineHasAnImageAsTheRootOfAContainer",
 		"TestImagesOfErofsAreReadOnlyRoots",
 		"TestAMachineHasTheBlockDevicesOfItsContainersAndNoOthers",
@@ -48,42 +51,6 @@ func ofMachines() []string {
 		"TestNerdctlAttachesANetworkByItsHooks",
 		"TestNerdctlAtATerminal",
 	}
-}
-
-// kvmConfiguration makes a stage1 kvm with the kernel of `make kvm`, and returns the configuration
-// of a shim that has it.
-func kvmConfiguration() (string, error) {
-	bin := suite.shims
-	kernel := filepath.Join(bin, "kvm")
-	if _, err := os.Stat(filepath.Join(kernel, "vmlinux")); err != nil {
-		return "", errors.Join(errors.New("the column kvm needs what `make kvm` builds"), err)
-	}
-	image := filepath.Join(suite.dir, "kvm-image")
-	if err := os.CopyFS(image, os.DirFS(filepath.Join(bin, "stage1/kvm"))); err != nil {
-		return "", err
-	}
-	text, err := os.ReadFile(filepath.Join(kernel, "SHA256SUMS"))
-	if err != nil {
-		return "", err
-	}
-	sums := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		sums[name] = sum
-	}
-	settings, err := json.Marshal(map[string]any{
-		"kernel": filepath.Join(kernel, "vmlinux"), "kernelSum": sums["vmlinux"],
-		"modules": filepath.Join(kernel, "modules"), "modulesSum": sums["modules"], "accel": "tcg",
-		"maxCPUs": 3,
-	})
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(filepath.Join(image, "rootfs/kvm.json"), settings, 0o644); err != nil {
-		return "", err
-	}
-	file := filepath.Join(suite.dir, "kvm.toml")
-	return file, os.WriteFile(file, fmt.Appendf(nil, "[stage1.kvm]\npath = %q\n", image), 0o600)
 }
 
 // TestAMachine looks at one machine, because each takes seconds to boot.
@@ -174,4 +141,33 @@ files:
 		}
 	}
 	return pids
+}
+
+// The guest still knows the files of some containers when their successors come, and the machine has to
+// undo those whose Create fails.
+func TestContainersComeAndGoInAMachine(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		name := "group-" + c.id()
+		c.running(t, []string{"testprog", "sleep", "1000"}, group(name))
+		times := 10
+		if *longFlag {
+			times = 150
+		}
+		for n := range times {
+			container := c.container(t, []string{"/etc"}, group(name))
+			if _, err := container.NewTask(c.context(t), cio.NullIO); err == nil || !strings.Contains(err.Error(), "is a directory") {
+				t.Fatalf("%d: a directory is executed: %v", n, err)
+			}
+			if err := container.Delete(c.context(t), containerd.WithSnapshotCleanup); err != nil {
+				t.Fatal(err)
+			}
+			task := c.task(t, []string{"sh", "-c", "test -d /proc/1 && test -e /etc/not-executable && exit 5"}, group(name))
+			exited := c.wait(t, task)
+			if err := task.Start(c.context(t)); err != nil {
+				t.Fatal(err)
+			}
+			expectExit(t, exited, 5)
+			c.drop(t, task)
+		}
+	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
@@ -43,7 +44,7 @@ func TestFeatures(t *testing.T) {
 	if why := missing(); why != "" {
 		t.Skip(why)
 	}
-	if machines() {
+	if machines.Only() {
 		t.Skip("the handlers of machines have tests of their own")
 	}
 	for _, c := range suiteColumns {

@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,36 +10,16 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
-
-// machines reports whether the handlers of the stage1 kvm are tested, and no others: each of their
-// pods boots a machine, by emulation.
-func machines() bool { return os.Getenv("RKT_TEST_RUNTIMES") == "kvm" }
-
-// configureMachines has the machines of this run emulated, with the kernel of `make kvm`.
-func configureMachines() error {
-	kernel, image := filepath.Join(shimsDir, "kvm"), filepath.Join(shimsDir, "stage1/kvm")
-	if _, err := os.Stat(filepath.Join(kernel, "vmlinux")); err != nil {
-		return errors.Join(errors.New("the handlers of kvm need the files of `make kvm`"), err)
-	}
-	settings, err := json.Marshal(map[string]string{
-		"kernel": filepath.Join(kernel, "vmlinux"), "modules": filepath.Join(kernel, "modules"), "accel": "tcg",
-	})
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(image, "rootfs/kvm.json"), settings, 0o644),
-		os.WriteFile(machinesConfig, fmt.Appendf(nil, "[stage1.kvm]\npath = %q\n", image), 0o600))
-}
 
 // TestPodsOfMachines boots one machine for each handler, and looks at it as the kubelet would.
 func TestPodsOfMachines(t *testing.T) {
 	if why := missing(); why != "" {
 		t.Skip(why)
 	}
-	if !machines() {
+	if !machines.Only() {
 		t.Skip("boots machines: make test-kvm")
 	}
 	for _, c := range suiteColumns {

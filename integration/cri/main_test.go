@@ -21,8 +21,8 @@ const (
 	resultsFile = "/opt/results.json"
 	volumesDir  = "/opt/volumes"
 
-	machinesConfig = "/opt/machines.toml" // of a shim whose stage1 kvm emulates
-	rktsDir        = "/opt/rkts"          // rkt's own stage1 images, if they can be built
+	machinesDir = "/opt/machines" // configuration of a shim whose stage1 kvm emulates
+	rktsDir     = "/opt/rkts"     // rkt's own stage1 images, if they can be built
 )
 
 func TestMain(m *testing.M) {

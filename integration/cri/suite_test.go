@@ -18,6 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
@@ -42,7 +43,7 @@ func columns() (all []*column) {
 			case c.isNspawn() && !everyStage1():
 				c.only = nspawnSelection()
 			case c.isMachine():
-				c.env, c.only = []string{"RKT_CONFIG=" + machinesConfig}, []string{} // TestPodsOfMachines
+				c.env, c.only = []string{"RKT_CONFIG=" + filepath.Join(machinesDir, machines.File)}, []string{} // TestPodsOfMachines
 			}
 			all = append(all, c)
 		}
@@ -57,7 +58,7 @@ const (
 	ociRuntime     = "io.containerd.rkt-oci.v1"
 	currentRuntime = "io.containerd.rkt-oci-current.v1" // oci with a current runc
 	nspawnRuntime  = "io.containerd.rkt-nspawn.v1"
-	machineRuntime = "io.containerd.rkt-kvm.v1"
+	machineRuntime = machines.Runtime
 )
 
 // everyStage1 reports whether all stage1 images are tested with all features, and runc's handler
@@ -79,7 +80,7 @@ func handlers() (all []node.Handler) {
 			node.Handler{Name: name, Runtime: runtime, Sandboxer: "podsandbox"},
 			node.Handler{Name: name + "-shim", Runtime: runtime, Sandboxer: "shim"})
 	}
-	if machines() {
+	if machines.Only() {
 		ours("kvm", machineRuntime)
 		return all
 	}
@@ -161,8 +162,8 @@ func runTests(m *testing.M) (code int, err error) {
 	if err := mountVolumes(); err != nil {
 		return 1, err
 	}
-	if machines() {
-		if err := configureMachines(); err != nil {
+	if machines.Only() {
+		if _, err := machines.Configure(shimsDir, machinesDir); err != nil {
 			return 1, err
 		}
 	}

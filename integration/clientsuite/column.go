@@ -11,6 +11,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 )
 
 // Paths inside the enclosure.
@@ -18,6 +19,7 @@ const (
 	suiteDir   = "/run/suite"        // client.test and its testdata
 	programDir = "/run/suite/bin"    // the whole PATH
 	shimDir    = "/run/suite/shims"  // what `make build` made
+	machineDir = "/run/suite/kvm"    // the configuration of a stage1 kvm that emulates
 	callsFile  = "/run/suite/calls"  // see calls.go
 	ncProgram  = "/run/suite/nc"     // for the images
 	caFile     = "/run/suite/ca.pem" // of the registry
@@ -27,21 +29,29 @@ const (
 type column struct {
 	name    string
 	runtime string
+	// stage1 has the containers, if the runtime is ours.
+	stage1 string
 	// flavor is the suite's name for the runtime. If it is not runc, tests of runc's own
 	// command line are skipped.
 	flavor string
+	// exceptions are the tests that need not pass.
+	exceptions []exception
 }
+
+// ofMachines reports whether each container is a machine.
+func (c column) ofMachines() bool { return c.runtime == machines.Runtime }
 
 // columnsNamed reads a list of columns. The baseline is always the first.
 func columnsNamed(list string) ([]column, error) {
 	known := []column{
 		{name: "runc", runtime: "io.containerd.runc.v2", flavor: "runc"},
-		{name: "rkt", runtime: "io.containerd.rkt.v1", flavor: "rkt"},
+		{name: "rkt", runtime: "io.containerd.rkt.v1", stage1: "native", flavor: "rkt", exceptions: exceptions()},
+		{name: "kvm", runtime: machines.Runtime, stage1: "kvm", flavor: "rkt", exceptions: append(exceptions(), exceptionsOfMachines()...)},
 	}
 	names := strings.Split(list, ",")
 	for _, name := range names {
 		if !slices.ContainsFunc(known, func(c column) bool { return c.name == name }) {
-			return nil, fmt.Errorf("unknown column %q: runc or rkt", name)
+			return nil, fmt.Errorf("unknown column %q: runc, rkt or kvm", name)
 		}
 	}
 	return slices.DeleteFunc(known, func(c column) bool { return !slices.Contains(names, c.name) }), nil
@@ -71,10 +81,11 @@ func (c column) fill(ctx context.Context, e enclosure.Enclosure, p programs) err
 		host = append([]string{"runc"}, tools...)
 	} else {
 		copies = append(copies, enclosure.Copy{From: p.bin, To: shimDir})
-		links["containerd-shim-rkt-v1"] = filepath.Join(shimDir, "containerd-shim-rkt-v1")
+		shim := filepath.Join(shimDir, "containerd-shim-rkt-v1")
+		links["containerd-shim-rkt-v1"], links["containerd-shim-rkt-kvm-v1"] = shim, shim
 		// Some clients of the suite use the built-in default, which is runc's shim. Put our
 		// shim in its place, as a user would.
-		links["containerd-shim-runc-v2"] = links["containerd-shim-rkt-v1"]
+		links["containerd-shim-runc-v2"] = shim
 	}
 	for _, name := range host {
 		path, err := exec.LookPath(name)
@@ -96,12 +107,26 @@ func (c column) fill(ctx context.Context, e enclosure.Enclosure, p programs) err
 
 // environment returns the environment of the suite, its daemons and their shims.
 func (c column) environment(further ...string) []string {
-	return append([]string{
+	own := []string{
 		"PATH=" + programDir,
 		"HOME=/root",
 		"TEST_RUNTIME=" + c.runtime,
 		"RUNC_FLAVOR=" + c.flavor,
-	}, further...)
+	}
+	if c.ofMachines() {
+		own = append(own, "RKT_CONFIG="+filepath.Join(machineDir, machines.File))
+	}
+	return append(own, further...)
+}
+
+// configure makes, in the enclosure, the configuration of the column's shims. Machines are also the
+// default, for clients that use it.
+func (c column) configure() error {
+	if !c.ofMachines() {
+		return nil
+	}
+	_, err := machines.Configure(shimDir, machineDir, `default = "kvm"`)
+	return err
 }
 
 // programs has the paths of everything that is copied into an enclosure.

@@ -9,7 +9,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/rpcs"
 )
 
-// document is docs/results/parity.md.
+// document is docs/results/parity.md, or parity-kvm.md.
 type document struct {
 	containerd, runc string // versions
 	cgroups          string // v1 or v2
@@ -19,15 +19,20 @@ type document struct {
 
 func (d document) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `# Parity with runc's shim
+	ours := d.columns[1].column
+	of, target, emulated := "", "test-client", ""
+	if ours.ofMachines() {
+		of, target, emulated = "of machines ", "test-kvm-client", ", whose machines QEMU emulates (TCG)"
+	}
+	fmt.Fprintf(&b, `# Parity %swith runc's shim
 
-<!-- Written by make test-client. Do not edit: the next run overwrites it. -->
+<!-- Written by make %s. Do not edit: the next run overwrites it. -->
 
 containerd's own client suite, `+"`integration/client`"+` of containerd %s, run twice on
-one machine with cgroups %s: with io.containerd.runc.v2 and runc %s, and with
-io.containerd.rkt.v1 and the stage1 `+"`native`"+`. In neither run are the other's
+one host with cgroups %s: with io.containerd.runc.v2 and runc %s, and with
+%s and the stage1 `+"`%s`"+`%s. In neither run are the other's
 programs there. The command fails if a test that passes with runc does not pass
-with rkt, unless `+"`integration/clientsuite/exceptions.go`"+` says why it should not, and
+with %s, unless `+"`integration/clientsuite/exceptions.go`"+` says why it should not, and
 if a test of that list does pass.
 
 %s
@@ -35,14 +40,14 @@ if a test of that list does pass.
 
 Sub-tests are listed where they do not pass in both columns.
 
-%s`, d.containerd, d.cgroups, d.runc, d.summary(), d.tests())
+%s`, of, target, d.containerd, d.cgroups, d.runc, ours.runtime, ours.stage1, emulated, ours.name, d.summary(), d.tests())
 	if calls := d.rpcs(); calls != "" {
 		fmt.Fprintf(&b, `
 ## What the suite called
 
 What clients called in containerd's Tasks service during the two runs, and the
 codes of the answers: an error is an answer that a test provokes, or that
-containerd's client expects. What tests called that are skipped with rkt is in
+containerd's client expects. What tests called that are skipped with our shim is in
 runc's column only. Calls in flight when a test killed containerd are in neither.
 
 %s`, calls)
@@ -70,13 +75,13 @@ func (d document) summary() string {
 }
 
 func (d document) tests() string {
-	rows := [][]string{{"test", "runc", "rkt", "reason"}}
+	rows := [][]string{{"test", "runc", d.columns[1].column.name, "reason"}}
 	for _, r := range d.comparison.rows {
 		name := r.test
 		if i := strings.IndexByte(name, '/'); i >= 0 {
 			name = "…" + name[i:]
 		}
-		rows = append(rows, []string{name, cell(r.runc), cell(r.rkt), strings.ReplaceAll(r.reason, "|", `\|`)})
+		rows = append(rows, []string{name, cell(r.runc), cell(r.ours), strings.ReplaceAll(r.reason, "|", `\|`)})
 	}
 	return markdown(rows)
 }

@@ -16,6 +16,9 @@ func inside(o options) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := columns[0].configure(); err != nil {
+		return 0, err
+	}
 	images, err := newRegistry(ncProgram)
 	if err != nil {
 		return 0, err

@@ -1,7 +1,7 @@
 // Command clientsuite runs containerd's own client suite with runc's shim and with ours, and
-// compares the results: `make test-client`. Every test that passes with runc must pass with
-// rkt, except those that exceptions.go lists with a reason. It writes both columns, test by
-// test and RPC by RPC, to a Markdown file.
+// compares the results: `make test-client`, and with machines `make test-kvm-client`. Every test
+// that passes with runc must pass with ours, except those that exceptions.go lists with a reason. It
+// writes both columns, test by test and RPC by RPC, to a Markdown file.
 //
 // The suite pulls its images from registries, starts its containerd at a fixed path, and looks
 // for its containers' processes by their names. So it runs in an enclosure, with a registry of
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,12 +32,15 @@ type options struct {
 	ask      bool
 	keep     bool
 	timeout  time.Duration
+	// rpcs is set if every RPC is put to the columns in every state. With machines it is not: each
+	// question would boot one, and the answers are the shim's.
+	rpcs bool
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "directory that make build fills")
-	flag.StringVar(&o.columns, "columns", "runc,rkt", "columns to run; both are compared")
+	flag.StringVar(&o.columns, "columns", "runc,rkt", "columns to run: runc, and rkt or kvm, which is compared with it")
 	flag.StringVar(&o.run, "run", "", "run only the tests that match, and write no document")
 	flag.StringVar(&o.document, "document", "", "file for both columns, as Markdown")
 	flag.StringVar(&o.answers, "answers", "", "file for the answers of runc's shim to every RPC (see package rpcs)")
@@ -68,6 +72,7 @@ func outside(ctx context.Context, o options, dir string) error {
 	if err != nil {
 		return err
 	}
+	o.rpcs = o.run == "" && !slices.ContainsFunc(columns, column.ofMachines)
 	bin, err := filepath.Abs(o.bin)
 	if err != nil {
 		return err
@@ -106,7 +111,7 @@ func runColumn(ctx context.Context, o options, p programs, c column, dir string,
 		n := r.results.count()
 		fmt.Printf("    %s: %d pass, %d fail, %d skip in %s\n", c.name, n[passed], n[failed], n[skipped], time.Since(begin).Round(time.Second))
 	}
-	if o.run == "" {
+	if o.rpcs {
 		fmt.Printf("==> every RPC in every state with %s\n", c.runtime)
 		r.answers, err = c.ask(ctx, p, dir)
 	}
@@ -115,18 +120,18 @@ func runColumn(ctx context.Context, o options, p programs, c column, dir string,
 
 // judge compares the columns, writes the document if all tests have run, and fails if there are
 // problems.
-func judge(ctx context.Context, o options, p programs, runc, rkt run) error {
+func judge(ctx context.Context, o options, p programs, runc, ours run) error {
 	var problems []string
 	if !o.ask {
-		result := compare(runc.results, rkt.results, exceptions(), o.run == "")
+		result := compare(runc.results, ours.column.name, ours.results, ours.column.exceptions, o.run == "")
 		problems = result.problems
-		d := document{comparison: result, columns: []run{runc, rkt}, cgroups: cgroupVersion()}
+		d := document{comparison: result, columns: []run{runc, ours}, cgroups: cgroupVersion()}
 		if err := d.write(ctx, o, p); err != nil {
 			return err
 		}
 	}
-	if o.run == "" {
-		problems = append(problems, rpcs.Compare(runc.answers, rkt.answers)...)
+	if o.rpcs {
+		problems = append(problems, rpcs.Compare(runc.answers, ours.answers)...)
 		if err := o.keepAnswers(runc.answers); err != nil {
 			return err
 		}

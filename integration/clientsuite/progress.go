@@ -19,7 +19,7 @@ func (p progress) show(test string, res *result) {
 	if strings.Contains(test, "/") && res.outcome != failed {
 		return
 	}
-	worse := res.outcome == failed && !slices.ContainsFunc(exceptions(), func(e exception) bool { return e.covers(test) })
+	worse := res.outcome == failed && !slices.ContainsFunc(p.column.exceptions, func(e exception) bool { return e.covers(test) })
 	fmt.Fprint(p.out, "    ")
 	for _, r := range p.earlier {
 		before := r.results.of(test)

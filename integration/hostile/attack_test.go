@@ -37,6 +37,8 @@ type mode struct {
 	// alone is for attackers that see the processes of all columns. No other attack runs
 	// meanwhile.
 	alone bool
+	// ownMachine is set if the attack makes a pod of its own.
+	ownMachine bool
 	// order is the place in the document.
 	order int
 }
@@ -120,6 +122,11 @@ func (a attack) against(t *testing.T, m mode, c *column) {
 		}
 		n.release()
 	})
+	if l.ofMachines() && !m.ownMachine {
+		// It keeps the machine, so that not every victim boots one.
+		l.machine = "machine-" + l.id()
+		l.attacker(sleeper())
+	}
 	m.try(l)
 }
 

@@ -2,6 +2,8 @@ package hostile
 
 import (
 	"os"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 )
 
 // column is a runtime that attacks are tried against.
@@ -33,7 +35,15 @@ const (
 	currentRunc = "runc"
 )
 
-var columns = []*column{
+// columns are those of this run: hosted, or that of machines.
+var columns = func() []*column {
+	if machines.Only() {
+		return []*column{{name: "kvm", runtime: machines.Runtime, shims: shimsDir, runc: runcDir}}
+	}
+	return hosted
+}()
+
+var hosted = []*column{
 	{name: "native", runtime: "io.containerd.rkt.v1", shims: shimsDir, runc: runcDir},
 	{name: "oci", runtime: "io.containerd.rkt-oci.v1", shims: shimsDir, runc: runcDir},
 	{name: "nspawn", runtime: "io.containerd.rkt-nspawn.v1", shims: shimsDir, runc: runcDir},
@@ -46,13 +56,17 @@ var columns = []*column{
 	{name: ociOld, runtime: "io.containerd.rkt-oci.v1", shims: earlierDir, runc: oldRuncsDir + "/v1.1.1", role: proof},
 }
 
+// ofMachines reports whether each pod is a machine. All containers of an attack are then apps of one:
+// the containers of a machine are neighbours, and machines share nothing.
+func (c *column) ofMachines() bool { return c.runtime == machines.Runtime }
+
 func (c *column) isRunc() bool { return c.runtime == "io.containerd.runc.v2" }
 
 // usesRunc reports whether runc isolates the containers, by its own shim or by ours.
 func (c *column) usesRunc() bool { return c.isRunc() || c.runtime == "io.containerd.rkt-oci.v1" }
 
-// madeByInit reports whether the stage1 has two ways of making an exec.
-func (c *column) madeByInit() bool { return c.shims == shimsDir && !c.usesRunc() }
+// madeByInit reports whether the stage1 has two ways of making an exec, between which a client can choose.
+func (c *column) madeByInit() bool { return c.shims == shimsDir && !c.usesRunc() && !c.ofMachines() }
 
 // unavailable returns the reason why a column cannot be tried here.
 func (c *column) unavailable() string {

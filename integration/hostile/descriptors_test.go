@@ -5,8 +5,12 @@ import (
 	"net"
 	"testing"
 
+	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // looking is a victim, or an attacker that runs once, that looks for everything that it should
@@ -63,7 +67,7 @@ func TestAWorkingDirectoryDoesNotLeadOut(t *testing.T) {
 func TestAContainerInTheHostsNetworkReachesNoSocketOfTheShims(t *testing.T) {
 	const why = "shims of containerd 1.3 are needed; that the attacker finds an abstract socket is seen by one of the test's own"
 	hostile(t, attack{classes: "CVE-2020-15257", name: "connect to abstract sockets", modes: []mode{
-		{name: "host network", alone: true, unproved: why, try: func(l *lab) {
+		{name: "host network", alone: true, unproved: why, notFor: noHost, try: func(l *lab) {
 			connect := spec{image: plainImage, args: []string{"/bin/attacker", "connect"}, opts: []oci.SpecOpts{oci.WithHostNamespace(specs.NetworkNamespace)}}
 			bait, err := net.Listen("unix", "@bait")
 			if err != nil {
@@ -76,6 +80,29 @@ func TestAContainerInTheHostsNetworkReachesNoSocketOfTheShims(t *testing.T) {
 			if taken := l.collect(); len(taken) != 1 {
 				l.t.Fatalf("of the bait the attacker says %q", taken)
 			}
+			l.once(func() { _ = l.victim(connect) })
+		}},
+		{name: "the network of the machine", unproved: why, notFor: func(c *column) string {
+			if c.ofMachines() {
+				return ""
+			}
+			return "its containers have networks of their own"
+		}, try: func(l *lab) {
+			connect := spec{image: plainImage, args: []string{"/bin/attacker", "connect"}}
+			bait := l.attacker(spec{image: plainImage, args: []string{"/bin/attacker", "listen", "bait"}})
+			if err := l.victim(connect); err != nil {
+				l.t.Fatal(err)
+			}
+			if taken := l.collect(); len(taken) != 1 {
+				l.t.Fatalf("of the bait the attacker says %q", taken)
+			}
+			if err := bait.Kill(l.ctx, unix.SIGKILL); err != nil {
+				l.t.Fatal(err)
+			}
+			wait.ObserveWithin(l.t, patience, "the bait has ended", func() (bool, string) {
+				s, err := bait.Status(l.ctx)
+				return err == nil && s.Status == containerd.Stopped, fmt.Sprint(s, err)
+			})
 			l.once(func() { _ = l.victim(connect) })
 		}},
 	}})

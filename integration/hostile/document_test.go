@@ -15,6 +15,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/document"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 )
 
 // documentVariable names the environment variable with the file for the results.
@@ -64,13 +65,13 @@ func TestTheDocumentSaysWhatWonAndWhy(t *testing.T) {
 		edit(&r)
 		return &r
 	}
-	text := render([]*result{
+	text := pageOf(false, "versions").render([]*result{
 		of("native", func(r *result) { r.Tries, r.Refused = 1000, 7 }),
 		of("oci", func(r *result) { r.Tries, r.Wins, r.Reason = 10, 2, "runc's" }),
 		of("nspawn", func(r *result) { r.NotTried = "not installed" }),
 		of(currentRunc, func(r *result) { r.Tries, r.Wins, r.Loot = 10, 1, []string{"a file"} }),
 		of(runcRC6, func(r *result) { r.Tries, r.Wins = 3, 1 }),
-	}, "versions")
+	})
 	for _, want := range []string{
 		"## CVE-2019-5736: overwrite\n",
 		"| exec | 0 of 1000 (7) | **2 of 10** [1] | – [2] | **1 of 10** [3] | runc 1.0.0-rc6: 1 of 3 |\n",
@@ -106,7 +107,7 @@ func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(to, []byte(render(all, versions)), 0o644)
+	return os.WriteFile(to, []byte(pageOf(machines.Only(), versions).render(all)), 0o644)
 }
 
 // provenance returns the versions of the programs that were tested.
@@ -128,30 +129,59 @@ func provenance(ctx context.Context, e enclosure.Enclosure) (string, error) {
 	return strings.Join(strings.Fields(text), " "), nil
 }
 
-// shown lists the columns of the document.
-func shown() []string { return []string{"native", "oci", "nspawn", currentRunc} }
+// page is the document of a run.
+type page struct {
+	head  string
+	shown []string // the columns
+	// proofs is set if older releases were attacked in the same run.
+	proofs bool
+}
 
-// render returns the text of the document.
-func render(all []*result, versions string) string {
-	var b strings.Builder
+// pageOf returns docs/results/hostile.md, or hostile-kvm.md.
+func pageOf(machines bool, versions string) page {
 	tries, limit := bounds()
-	fmt.Fprintf(&b, `# What hostile neighbours got
+	const cells = `A cell is how often an attack won, of so many tries; in brackets, how many of these were
+refused, that is, the container or the exec was not made. A race was tried %d times, or for
+%s at most. `
+	if machines {
+		return page{shown: []string{"kvm"}, head: fmt.Sprintf(`# What hostile neighbours got in a machine
+
+`+"`make test-kvm-hostile`"+` writes this file; integration/hostile has the attacks. With %s.
+
+Attackers and victims are apps of one machine of the stage1 `+"`kvm`"+`. An attack wins if it reaches a file of
+the host or of the machine's own root, a process of the machine with more rights than its container, or
+what is not the container's in another way. [hostile.md](hostile.md) names the releases against which the
+same attacks win.
+
+`+cells+`Numbers in square brackets are notes, below.
+
+`, versions, tries, limit)}
+	}
+	return page{shown: []string{"native", "oci", "nspawn", currentRunc}, proofs: true, head: fmt.Sprintf(`# What hostile neighbours got
 
 `+"`make test-hostile`"+` writes this file; integration/hostile has the attacks. With %s.
 
-A cell is how often an attack won, of so many tries; in brackets, how many of these were
-refused, that is, the container or the exec was not made. A race was tried %d times, or for
-%s at most. "Shown by" is an older release against which the same attack wins in the same run:
+`+cells+`"Shown by" is an older release against which the same attack wins in the same run:
 releases of runc, and this repository at commit %s, before the repairs. Numbers in
 brackets are notes, below.
 
-`, versions, tries, limit, earlier)
+`, versions, tries, limit, earlier)}
+}
+
+// render returns the text of the page.
+func (p page) render(all []*result) string {
+	var b strings.Builder
+	b.WriteString(p.head)
 	notes := &notes{}
+	head := append([]string{"mode"}, p.shown...)
+	if p.proofs {
+		head = append(head, "shown by")
+	}
 	var rows [][]string
 	heading := ""
 	flush := func() {
 		if rows != nil {
-			b.WriteString(document.Table(append([][]string{append(append([]string{"mode"}, shown()...), "shown by")}, rows...)))
+			b.WriteString(document.Table(append([][]string{head}, rows...)))
 			b.WriteString("\n")
 		}
 		rows = nil
@@ -162,20 +192,22 @@ brackets are notes, below.
 			heading = key.heading
 			fmt.Fprintf(&b, "## %s\n\n", heading)
 		}
-		rows = append(rows, row(all, key, notes))
+		rows = append(rows, p.row(all, key, notes))
 	}
 	flush()
 	b.WriteString("## Notes\n\n")
 	for i, n := range notes.all {
 		fmt.Fprintf(&b, "%d. %s.\n", i+1, strings.TrimSuffix(n, "."))
 	}
+	if !p.proofs {
+		return b.String()
+	}
 	b.WriteString("\n## Classes that are met elsewhere\n\n")
-	b.WriteString(document.Table(append([][]string{{"class", "why it has no attack here"}}, func() (rows [][]string) {
-		for _, e := range elsewhere() {
-			rows = append(rows, e[:])
-		}
-		return rows
-	}()...)))
+	table := [][]string{{"class", "why it has no attack here"}}
+	for _, e := range elsewhere() {
+		table = append(table, e[:])
+	}
+	b.WriteString(document.Table(table))
 	return b.String()
 }
 
@@ -212,10 +244,13 @@ func keys(all []*result) (keys []rowKey) {
 	return keys
 }
 
-func row(all []*result, key rowKey, notes *notes) []string {
+func (p page) row(all []*result, key rowKey, notes *notes) []string {
 	cells := []string{key.mode}
-	for _, column := range shown() {
+	for _, column := range p.shown {
 		cells = append(cells, cell(find(all, key, column), notes))
+	}
+	if !p.proofs {
+		return cells
 	}
 	var proofs []string
 	for _, r := range all {

@@ -81,11 +81,15 @@ func libraries(program string) (files []image.File, err error) {
 }
 
 func (n *node) imageOf(name string, files []image.File) image.Image {
+	secrets, sticky := n.canary.path(secretFile), n.canary.path(stickyDir)
+	if n.ofMachines() {
+		secrets, sticky = secrets+":"+machineSecret, sticky+":"+filepath.Dir(machineSecret)
+	}
 	img := image.Image{Name: reference(name), Layers: [][]image.File{files}}
 	img.Config.Env = []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"SECRET=" + n.canary.path(secretFile),
-		"STICKY=" + n.canary.path(stickyDir),
+		"SECRET=" + secrets,
+		"STICKY=" + sticky,
 		nodeVariable + "=" + n.short,
 	}
 	return img
@@ -94,6 +98,10 @@ func (n *node) imageOf(name string, files []image.File) image.Image {
 // nodeVariable is in the environment of all processes of a node's containers. The suite finds
 // them by it in any cgroup or namespace.
 const nodeVariable = "HOSTILE_NODE"
+
+// machineSecret is a file of a machine's own root, which no container has. It lists the modules that
+// the agent has loaded.
+const machineSecret = "/modules/order"
 
 func reference(image string) string { return "hostile.test/" + image + ":latest" }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 )
 
 // Paths in the enclosure. They are short, because sockets are below them.
@@ -21,6 +22,7 @@ const (
 	runcDir     = "/opt/runc"     // a current runc
 	oldRuncsDir = "/opt/oldruncs" // a directory for each old one
 	earlierDir  = "/opt/earlier"  // made by `make build` of an earlier commit
+	machinesDir = "/opt/machines" // configuration of a stage1 kvm that emulates
 	resultsFile = "/opt/results.json"
 )
 
@@ -52,7 +54,7 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 	if err := binaries.Fill(ctx, e, programsDir, shimsDir, enclosure.Copy{From: filepath.Dir(runc), To: runcDir}); err != nil {
 		return err
 	}
-	if long {
+	if long && !machines.Only() {
 		if err := fillOld(ctx, e); err != nil {
 			return err
 		}
@@ -87,6 +89,11 @@ func fillOld(ctx context.Context, e enclosure.Enclosure) error {
 
 // runTests runs the tests, and writes their results.
 func runTests(m *testing.M) (code int, err error) {
+	if machines.Only() {
+		if _, err := machines.Configure(shimsDir, machinesDir); err != nil {
+			return 1, err
+		}
+	}
 	code = m.Run()
 	return code, errors.Join(closeNodes(), found.write(resultsFile))
 }
@@ -97,5 +104,10 @@ func present(program string) bool {
 	return err == nil
 }
 
-// patience is the time limit for things that should happen at once.
-const patience = time.Minute
+// patience is the time limit for things that should happen at once. A machine boots first, by emulation.
+var patience = func() time.Duration {
+	if machines.Only() {
+		return 5 * time.Minute
+	}
+	return time.Minute
+}()

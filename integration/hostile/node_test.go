@@ -15,6 +15,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 )
 
 // node is a containerd with the runtime of one column, and the files of the host that its
@@ -79,7 +80,7 @@ func (n *node) start(ctx context.Context) (err error) {
 	}
 	n.daemon, err = daemon.Start(ctx, daemon.Options{
 		Dir: dir, Programs: programsDir, Shims: []string{cmp.Or(n.shims, programsDir), n.runc},
-		Env: []string{"RKT_DATA_DIR=" + n.dataDir()}, Namespace: "hostile-" + n.short, LogLevel: "info",
+		Env: n.environment(), Namespace: "hostile-" + n.short, LogLevel: "info",
 	})
 	if err != nil {
 		return err
@@ -98,6 +99,14 @@ func (n *node) start(ctx context.Context) (err error) {
 	}
 	n.client, err = n.daemon.Client()
 	return err
+}
+
+func (n *node) environment() []string {
+	env := []string{"RKT_DATA_DIR=" + n.dataDir()}
+	if n.ofMachines() {
+		env = append(env, "RKT_CONFIG="+filepath.Join(machinesDir, machines.File))
+	}
+	return env
 }
 
 func (n *node) dataDir() string { return filepath.Join(nodesDir, n.short, "rkt") }

@@ -11,8 +11,16 @@ import (
 
 // noUserNamespaces is the reason for columns without user namespaces.
 func noUserNamespaces(c *column) string {
-	if c.runtime == "io.containerd.rkt-nspawn.v1" {
+	if c.runtime == "io.containerd.rkt-nspawn.v1" || c.ofMachines() {
 		return "the stage1 has no user namespaces, and refuses them"
+	}
+	return ""
+}
+
+// noHost is the reason for columns whose containers cannot be in a namespace of the host.
+func noHost(c *column) string {
+	if c.ofMachines() {
+		return "a machine cannot be in a namespace of the host, and the stage1 refuses it"
 	}
 	return ""
 }
@@ -59,7 +67,11 @@ func TestAContainerGetsNothingOfTheProcessesThatEnterIt(t *testing.T) {
 }
 
 // tracing is the reason why a container with SYS_PTRACE and without a user namespace succeeds.
-func tracing(*column, string) string {
+func tracing(c *column, _ string) string {
+	if c.ofMachines() {
+		return "SYS_PTRACE is the right to trace every process that the container sees, and the containers of a machine are in its first user namespace. " +
+			"With native's supervisor the container has the machine, and nothing of the host"
+	}
 	return "SYS_PTRACE in the host's user namespace is the right to trace every process that the container sees. " +
 		"A runtime's process is one of them from its entry into the PID namespace to its exec, by runc and by us"
 }
@@ -102,7 +114,7 @@ func TestAContainerGetsNothingOfWhatMakesItsNeighbours(t *testing.T) {
 		{name: "PID namespace shared, user namespace, SYS_PTRACE", try: neighbours(withUsers, userNamespace(), ptrace),
 			notFor: noUserNamespaces, proofs: []string{nativeOld}},
 		{name: "PID namespace shared, SYS_PTRACE", rare: true, try: neighbours(podNamespaces, ptrace), wins: tracing, proofs: []string{runc111}},
-		{name: "hostPID", alone: true, unproved: asOfOld, wins: tracingRunc, try: func(l *lab) {
+		{name: "hostPID", alone: true, unproved: asOfOld, wins: tracingRunc, notFor: noHost, try: func(l *lab) {
 			l.attacker(hunter(oci.WithHostNamespace(specs.PIDNamespace)))
 			l.race(func() { _ = l.victim(bystander()) })
 		}},
@@ -141,11 +153,11 @@ func TestAContainerGetsNothingOfWhatHoldsItsPod(t *testing.T) {
 	}
 	olds := []string{nativeOld, ociOld, nspawnOld}
 	hostile(t, attack{classes: "class of CVE-2019-19921", name: "hunt for the process that holds the pod's namespaces", modes: []mode{
-		{name: "shareProcessNamespace", try: in(), proofs: olds},
-		{name: "shareProcessNamespace, no capability, seccomp", try: in(oci.WithCapabilities(nil), seccomp.WithDefaultProfile()), proofs: olds},
-		{name: "shareProcessNamespace, the pause image's user", try: in(oci.WithUIDGID(65535, 65535), oci.WithCapabilities(nil)),
+		{name: "shareProcessNamespace", ownMachine: true, try: in(), proofs: olds},
+		{name: "shareProcessNamespace, no capability, seccomp", ownMachine: true, try: in(oci.WithCapabilities(nil), seccomp.WithDefaultProfile()), proofs: olds},
+		{name: "shareProcessNamespace, the pause image's user", ownMachine: true, try: in(oci.WithUIDGID(65535, 65535), oci.WithCapabilities(nil)),
 			unproved: "the holders of earlier releases were root's"},
-		{name: "hostPID", alone: true, proofs: olds, try: func(l *lab) {
+		{name: "hostPID", alone: true, proofs: olds, notFor: noHost, try: func(l *lab) {
 			l.pod()
 			l.once(func() {
 				s := once

@@ -181,6 +181,9 @@ func TestAnExecWritesToItsOwnFilesInProc(t *testing.T) {
 						l.got("an exec's score of 950 is %s, that of the first process became %s, was 900", s.OOM, s.FirstOOM)
 					}
 				}
+				if l.ofMachines() {
+					return // the pid is a proxy's
+				}
 				if text, _ := os.ReadFile(procFile(int(task.Pid()), "oom_score_adj")); string(text) != "900\n" {
 					l.got("a score of the first process became %s, was 900 (%v)", bytes.TrimSpace(text), err)
 				}

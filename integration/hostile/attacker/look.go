@@ -39,27 +39,33 @@ const up = "../../../../../../../../../../../.."
 // lookAtDirectory tries to leave the container by the working directory.
 func (t target) lookAtDirectory() {
 	wd, _ := os.Readlink("/proc/self/cwd")
-	t.read(up+t.secret, "by the working directory "+wd)
+	for _, secret := range t.secrets {
+		t.read(up+secret, "by the working directory "+wd)
+	}
 }
 
 // lookAtDescriptors tries to leave the container by the descriptors that this process has
 // inherited.
 func (t target) lookAtDescriptors() {
 	for fd := 3; fd < 64; fd++ {
-		if in, err := unix.Openat(fd, up+t.secret, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-			unix.Close(in)
-			link, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-			t.read(fmt.Sprintf("/proc/self/fd/%d/%s%s", fd, up, t.secret), fmt.Sprintf("by descriptor %d, %s", fd, link))
+		for _, secret := range t.secrets {
+			if in, err := unix.Openat(fd, up+secret, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+				unix.Close(in)
+				link, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+				t.read(fmt.Sprintf("/proc/self/fd/%d/%s%s", fd, up, secret), fmt.Sprintf("by descriptor %d, %s", fd, link))
+			}
 		}
 	}
 }
 
-// lookAtMounts looks for the secret in every mount, by its path from the host's root and by its
-// name alone.
+// lookAtMounts looks for the secrets in every mount, by their paths from the host's root and by their
+// names alone.
 func (t target) lookAtMounts() {
 	for _, point := range mountPoints("") {
-		t.read(point+t.secret, "in the mount "+point)
-		t.read(filepath.Join(point, filepath.Base(t.secret)), "in the mount "+point)
+		for _, secret := range t.secrets {
+			t.read(point+secret, "in the mount "+point)
+			t.read(filepath.Join(point, filepath.Base(secret)), "in the mount "+point)
+		}
 	}
 }
 
@@ -154,7 +160,13 @@ func lookAtDevices() {
 }
 
 func tryDevice(kind, major, minor uint32) {
-	node := fmt.Sprintf("/tmp/node-%d", os.Getpid())
+	// A root that a machine shares with its host has no devices, and /dev has.
+	for _, dir := range []string{"/tmp", "/dev"} {
+		tryNode(fmt.Sprintf("%s/node-%d", dir, os.Getpid()), kind, major, minor)
+	}
+}
+
+func tryNode(node string, kind, major, minor uint32) {
 	if unix.Mknod(node, kind|0o600, int(unix.Mkdev(major, minor))) != nil {
 		return
 	}

@@ -13,14 +13,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// target has the files that the attackers try to reach. The tests pass it in the environment.
+// target has the files that the attackers try to reach. The tests pass it in the environment, as lists
+// separated by colons: a container of a machine has the machine's files to reach, and the host's.
 type target struct {
-	secret string // a file of the host that only its root may read
-	sticky string // a directory of the host in which every user may create files
+	secrets []string // files that only root may read
+	sticky  []string // directories in which every user may create files, or root
 }
 
 func main() {
-	t := target{secret: os.Getenv("SECRET"), sticky: os.Getenv("STICKY")}
+	t := target{secrets: strings.Split(os.Getenv("SECRET"), ":"), sticky: strings.Split(os.Getenv("STICKY"), ":")}
 	verb, args := "", []string(nil)
 	if len(os.Args) > 1 {
 		verb, args = os.Args[1], os.Args[2:]
@@ -40,10 +41,16 @@ func main() {
 		copyUp(args)
 	case "connect":
 		connect()
+	case "listen":
+		listen(args[0])
+	case "share":
+		t.share()
 	case "search":
 		t.search(args[0])
 	case "read":
-		t.read(t.secret, "by "+os.Args[0])
+		for _, secret := range t.secrets {
+			t.read(secret, "by "+os.Args[0])
+		}
 	case "sleep":
 		sleep()
 	default:
@@ -56,7 +63,7 @@ func got(what, how string, args ...any) {
 	loot.Say(os.Stdout, loot.Loot{What: what, How: fmt.Sprintf(how, args...)})
 }
 
-// read tries to read the secret at a path, and reports loot if it can.
+// read tries to read a secret at a path, and reports loot if it can.
 func (t target) read(path, how string) bool {
 	b, err := os.ReadFile(path)
 	if err != nil {

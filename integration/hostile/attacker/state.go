@@ -44,6 +44,14 @@ func connect() {
 	}
 }
 
+// listen listens on an abstract socket, for connect to find.
+func listen(name string) {
+	l, err := net.Listen("unix", "@"+name)
+	must(err)
+	defer l.Close()
+	sleep()
+}
+
 // search makes the attack of an unprivileged user of the host: in a directory of the
 // runtime it looks for set-id programs, and uses them to read the secret.
 func (t target) search(dir string) {

@@ -14,9 +14,10 @@ const (
 )
 
 const (
-	// processors is the number of processors that a server uses. `start` sets it for Go's runtime. A second one would cost 0.3 MB,
+	// processors is the number of processors that a server uses. A second one would cost 0.3 MB,
 	// because each has memory of its own for every size of objects, and saves no time: most of a
-	// server's work are system calls, and these need no processor of the Go runtime.
+	// server's work are system calls, and these need no processor of the Go runtime. `start` sets
+	// it, too, because the runtime would use others before main.
 	processors = 1
 	// inherited is the number that containerd gives to shims, and that loggers inherit.
 	inherited = "2"

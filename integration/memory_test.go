@@ -24,9 +24,9 @@ const worstRatio = 1.5
 // server has within a tenth of what was measured with cgroup version 1, as the median of ten. Other kernels
 // and supervisors, of which some have a thread more, have a bound.
 const (
-	freshServer         = 273e4
-	mostFreshServer     = 32e5
-	mostFreshSupervisor = 13e5
+	freshServer         = 165e4
+	mostFreshServer     = 20e5
+	mostFreshSupervisor = 11e5
 )
 
 // The memory of a container beside its own processes has a budget, relative to runc's shim on

@@ -138,11 +138,13 @@ func allHaveTheFiles(t *testing.T, made map[string][]byte, arch string) {
 	}
 	maps.DeleteFunc(want, func(_, is string) bool { return !strings.Contains(is, " file ") })
 	same(t, "the SBOM", described, want)
-	shim := slices.IndexFunc(*bom.Dependencies, func(d cdx.Dependency) bool { return d.Ref == "file:bin/containerd-shim-rkt-v1" })
-	if shim < 0 || !slices.ContainsFunc(*(*bom.Dependencies)[shim].Dependencies, func(m string) bool {
+	server := slices.IndexFunc(*bom.Dependencies, func(d cdx.Dependency) bool {
+		return d.Ref == "file:libexec/containerd-shim-rkt/containerd-shim-rkt-server-1"
+	})
+	if server < 0 || !slices.ContainsFunc(*(*bom.Dependencies)[server].Dependencies, func(m string) bool {
 		return strings.HasPrefix(m, "pkg:golang/github.com/containerd/ttrpc@v")
 	}) || libraries < 10 {
-		t.Errorf("the SBOM does not say what the shim was built from: %d modules", libraries)
+		t.Errorf("the SBOM does not say what the server program was built from: %d modules", libraries)
 	}
 }
 

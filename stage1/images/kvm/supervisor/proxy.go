@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Proxy is a process of the host that stands for one of the machine: it does nothing but end
-// when its supervisor does or says so, by closing the pipe that is descriptor 3. With a
+// Proxy is a process of the host that stands for one of the machine: it does nothing but kill itself
+// when its supervisor ends or says so, by closing the pipe that is descriptor 3. With a
 // terminal, descriptor 5 is a pipe to which it writes a byte when the size has changed.
 //
 // It closes descriptor 4 when it has its root, and first writes the reason if it gets none.
@@ -33,7 +33,9 @@ func Proxy() int {
 	}
 	begun.Close()
 	_, _ = os.NewFile(3, "release").Read(make([]byte, 1))
-	return 0
+	// If the supervisor was killed, stage 0 inherits this process, and takes its end for that of the app.
+	_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	return 1
 }
 
 // takeRoot makes the working directory, a mount, the root of the proxy's mount namespace, and takes

@@ -62,6 +62,15 @@ func TestTheRootOfAProxyIsThatOfItsAppAndNoLinkLeadsOut(t *testing.T) {
 	}
 }
 
+// Stage 0 inherits the proxies of a supervisor that was killed. It took an exit with 0 for that of the app.
+func TestAProxyEndsWithItsSupervisorAsIfItWasKilled(t *testing.T) {
+	p := newWorld(t).add("a")
+	_ = p.release.Close() // as the kernel does
+	if e := p.proxy.Wait(); e.Code != 137 {
+		t.Errorf("the proxy has ended with %+v", e)
+	}
+}
+
 func TestTheProxyOfAHolderHasAnEmptyRoot(t *testing.T) {
 	sandbox, err := NewSandbox(podOf("network", "uts", "ipc", "pid"))
 	if err != nil {

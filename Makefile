@@ -4,7 +4,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 INTEGRATION := test-integration-a test-integration-other test-integration-packages
-.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short test-kvm-client test-kvm-hostile kvm compat bench bench-kvm demo install uninstall release release-kvm clean
+.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short test-kvm-client test-kvm-hostile test-kvm-docker kvm compat bench bench-kvm demo install uninstall release release-kvm clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -184,6 +184,11 @@ test-kvm-hostile: deps build kvm ## containers that attack in a machine, each ra
 	@RKT_TEST_RUNTIMES=kvm RKT_TEST_LONG=1 RKT_TEST_HOSTILE_SECONDS=$${RKT_TEST_HOSTILE_SECONDS:-30} RKT_TEST_BIN=$(BIN) \
 	RKT_TEST_DOCUMENT=$(CURDIR)/docs/results/hostile-kvm.md \
 	go -C integration test -count=1 -parallel 1 -timeout 4h -json $(HOSTILE_FLAGS) ./hostile | $(REPORT)
+
+test-kvm-docker: deps build kvm ## a real dockerd and docker, with machines (DOCKER_FLAGS)
+	@scripts/deps $(QEMU_$(ARCH))
+	@RKT_TEST_RUNTIMES=kvm RKT_TEST_DOCKER=1 RKT_TEST_BIN=$(BIN) \
+	go -C integration test -count=1 -timeout 2h -json $(DOCKER_FLAGS) ./docker | $(REPORT)
 
 compat: deps build ## the kit's results for the bundled stage1s, and the suite of rkt's images, into docs/
 	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md $(addprefix $(BIN)/stage1/,native oci nspawn fly) guide

@@ -12,15 +12,30 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// patience is the time limit for things that should happen at once.
-var patience = 2 * wait.Patience
+// patience is the time limit for things that should happen at once. A machine boots first, by emulation.
+var patience = func() time.Duration {
+	if machines.Only() {
+		return 10 * wait.Patience
+	}
+	return 2 * wait.Patience
+}()
+
+// stage1s are those of this run.
+func stage1s() []string {
+	if machines.Only() {
+		return []string{"kvm"}
+	}
+	return []string{"native", "oci"}
+}
 
 // engine is a dockerd, with a containerd of its own, whose default runtime has one
 // stage1.
@@ -38,7 +53,7 @@ func each(t *testing.T, test func(t *testing.T, e *engine)) {
 	if why := missing(); why != "" {
 		t.Skip(why)
 	}
-	for _, stage1 := range []string{"native", "oci"} {
+	for _, stage1 := range stage1s() {
 		t.Run(stage1, func(t *testing.T) {
 			e := start(t, stage1)
 			test(t, e)
@@ -54,8 +69,9 @@ func configuration(stage1 string) map[string]any {
 		"runtimes": map[string]any{
 			"rkt":     map[string]any{"runtimeType": "io.containerd.rkt.v1"},
 			"rkt-oci": map[string]any{"runtimeType": "io.containerd.rkt-oci.v1"},
+			"rkt-kvm": map[string]any{"runtimeType": machines.Runtime},
 		},
-		"default-runtime": map[string]string{"native": "rkt", "oci": "rkt-oci"}[stage1],
+		"default-runtime": map[string]string{"native": "rkt", "oci": "rkt-oci", "kvm": "rkt-kvm"}[stage1],
 		"features":        map[string]bool{"time-namespaces": stage1 == "native"},
 		"live-restore":    true,
 		"iptables":        false, // no NAT: there is no network outside
@@ -67,10 +83,13 @@ func configuration(stage1 string) map[string]any {
 func start(t *testing.T, stage1 string) *engine {
 	t.Helper()
 	e := &engine{stage1: stage1, dir: filepath.Join("/run", stage1)}
+	env := []string{"RKT_DATA_DIR=" + filepath.Join("/var/lib", "rkt-"+stage1)}
+	if e.ofMachines() {
+		env = append(env, "RKT_CONFIG="+filepath.Join(machinesDir, machines.File))
+	}
 	var err error
 	if e.containerd, err = daemon.Start(t.Context(), daemon.Options{
-		Dir: e.dir, Programs: programsDir, Shims: []string{shimsDir},
-		Env: []string{"RKT_DATA_DIR=" + filepath.Join("/var/lib", "rkt-"+stage1)}, Namespace: "moby", LogLevel: "info",
+		Dir: e.dir, Programs: programsDir, Shims: []string{shimsDir}, Env: env, Namespace: "moby", LogLevel: "info",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -165,6 +184,17 @@ func (e *engine) must(t *testing.T, args ...string) string {
 func (e *engine) run(t *testing.T, flags []string, program ...string) result {
 	t.Helper()
 	return e.call(t, "", append(append(append([]string{"run"}, flags...), image.BusyboxName), program...)...)
+}
+
+// ofMachines reports whether each container is a machine.
+func (e *engine) ofMachines() bool { return e.stage1 == "kvm" }
+
+// refuses expects that a container with these flags is refused with some words.
+func (e *engine) refuses(t *testing.T, words string, flags ...string) {
+	t.Helper()
+	if r := e.run(t, append([]string{"--rm"}, flags...), "true"); r.code != 125 || !strings.Contains(r.stderr, words) {
+		t.Errorf("with %q: exit code %d, want 125, and the words %q: %s", flags, r.code, words, r.stderr)
+	}
 }
 
 // detached runs a container in the background.

@@ -8,6 +8,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 )
 
 // Paths in the enclosure.
@@ -15,6 +16,7 @@ const (
 	programsDir = "/run/programs" // containerd, ctr, dockerd, docker
 	shimsDir    = "/run/shims"    // made by `make build`
 	archive     = "/run/images.tar"
+	machinesDir = "/run/machines" // the configuration of a stage1 kvm that emulates
 )
 
 func TestMain(m *testing.M) {
@@ -22,8 +24,17 @@ func TestMain(m *testing.M) {
 		Name:    "docker",
 		Missing: missing,
 		Fill:    fill,
-		Run:     func(m *testing.M) (int, error) { return m.Run(), nil },
+		Run:     run,
 	}.Main(m)
+}
+
+func run(m *testing.M) (int, error) {
+	if machines.Only() {
+		if _, err := machines.Configure(shimsDir, machinesDir); err != nil {
+			return 1, err
+		}
+	}
+	return m.Run(), nil
 }
 
 // missing returns the reason why the suite cannot run here.

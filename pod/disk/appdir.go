@@ -165,8 +165,14 @@ func (a *AppDir) Poststop(ctx context.Context) error {
 		return nil
 	}
 	// Make the marker before the first hook runs, because hooks that were interrupted must
-	// not run again: they need not be idempotent.
-	err := createFile(a.pod.root, a.file(poststopFile), 0o640, nil)
+	// not run again: they need not be idempotent. Look for the record under the lock, because a
+	// removal of the app also removes the marker, after the record.
+	err := locked(a.pod.root, func() error {
+		if _, err := a.pod.root.Lstat(a.file(appFile)); err != nil {
+			return err
+		}
+		return createFile(a.pod.root, a.file(poststopFile), 0o640, nil)
+	})
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return nil // another process runs the hooks, or has removed the app
 	}
@@ -222,11 +228,29 @@ func (a *AppDir) RemoveFiles() error {
 		return err
 	}
 	a.pod.store.Fault("remove status")
+	if err := a.dropHooks(); err != nil {
+		return err
+	}
 	if err := a.pod.handle.remove(appsInfoDir, string(a.name)); err != nil {
 		return err
 	}
 	a.pod.store.Fault("remove " + appsInfoDir)
 	return nil
+}
+
+// dropHooks removes the record of an app with poststop hooks, before the marker that says that they
+// have begun to run.
+func (a *AppDir) dropHooks() error {
+	if a.Record().Poststop == nil {
+		return nil
+	}
+	err := locked(a.pod.root, func() error {
+		return a.pod.handle.remove(filepath.Join(appsInfoDir, string(a.name)), appFile)
+	})
+	if errors.Is(err, fs.ErrNotExist) { // the pod is half removed
+		return nil
+	}
+	return err
 }
 
 // RemoveBacklink removes rkt.json from the app's bundle, as Remove does last.

@@ -409,6 +409,33 @@ func TestPoststopHooksRunOnce(t *testing.T) {
 	}
 }
 
+// Another `delete` may have read the app's record before a removal of the app began.
+func TestTheHooksOfAnAppThatIsBeingRemovedDoNotRunAgain(t *testing.T) {
+	d := newDir(t, newStore(t))
+	out := filepath.Join(t.TempDir(), "out")
+	spec := &specs.Spec{Version: "1.2.0", Hooks: &specs.Hooks{Poststop: []specs.Hook{
+		{Path: "/bin/sh", Args: []string{"sh", "-c", "echo once >> " + out}},
+	}}}
+	a, err := d.AddApp("c", t.TempDir(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := d.openApp(AppName(a.Name()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The removal goes as far as the marker, and its directory is still there.
+	if err := errors.Join(a.Poststop(soon(t)), a.dropHooks(), os.Remove(filepath.Join(a.Path(), poststopFile))); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Poststop(soon(t)); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(out); err != nil || string(text) != "once\n" {
+		t.Errorf("the hook ran: %q, %v", text, err)
+	}
+}
+
 // A hook that prints endlessly would otherwise take the memory of a shim, or of delete.
 func TestTheOutputOfAHookIsNotKeptInMemory(t *testing.T) {
 	d := newDir(t, newStore(t))

@@ -12,6 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 )
 
 // Paths in the enclosure.
@@ -23,6 +24,7 @@ const (
 	reportFile  = "/run/report"   // written by critest
 	outputFile  = "/run/output"   // the output of a suite
 	caFile      = "/run/ca.pem"
+	machinesDir = "/run/machines" // the configuration of a stage1 kvm that emulates
 )
 
 const runcRuntime = "io.containerd.runc.v2"
@@ -33,12 +35,14 @@ func columnsNamed(list string) ([]node.Handler, error) {
 		{Name: "runc", Runtime: runcRuntime, Sandboxer: "podsandbox"},
 		{Name: "rkt", Runtime: "io.containerd.rkt.v1", Sandboxer: "podsandbox"},
 		{Name: "rkt-shim", Runtime: "io.containerd.rkt.v1", Sandboxer: "shim"},
+		{Name: "kvm", Runtime: machines.Runtime, Sandboxer: "podsandbox"},
+		{Name: "kvm-shim", Runtime: machines.Runtime, Sandboxer: "shim"},
 	}
 	var found []node.Handler
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.IndexFunc(known, func(h node.Handler) bool { return h.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("unknown column %q: runc, rkt or rkt-shim", name)
+			return nil, fmt.Errorf("unknown column %q: runc, rkt, rkt-shim, kvm or kvm-shim", name)
 		}
 		found = append(found, known[i])
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/machines"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
 )
 
@@ -42,6 +43,13 @@ func inside(o options) (code int, err error) {
 	opts := node.Options{
 		Dir: nodeDir, Programs: programsDir, Shims: []string{shimsDir}, Env: network,
 		Handlers: handlers, Default: handlers[0].Name,
+	}
+	if handlers[0].Runtime == machines.Runtime {
+		config, err := machines.Configure(shimsDir, machinesDir)
+		if err != nil {
+			return 0, err
+		}
+		opts.Env = append(opts.Env, "RKT_CONFIG="+config)
 	}
 	if err := su.prepare(&opts, handlers[0]); err != nil {
 		return 0, err

@@ -75,6 +75,14 @@ func outside(ctx context.Context, o options, dir string) error {
 	return judge(o, su, reports)
 }
 
+// block returns the name of the document's block for the columns.
+func (o options) block() string {
+	if strings.Contains(o.columns, "kvm") {
+		return o.suite + "-kvm"
+	}
+	return o.suite
+}
+
 // runColumns runs all columns in parallel, because they wait most of the time.
 func runColumns(ctx context.Context, o options, su suite, columns []node.Handler, dir string) ([]report, error) {
 	fmt.Printf("==> the suite %s with the handlers %s\n", o.suite, o.columns)
@@ -103,7 +111,7 @@ func runColumns(ctx context.Context, o options, su suite, columns []node.Handler
 func judge(o options, su suite, reports []report) error {
 	c := compare(reports, su.exceptions)
 	if o.document != "" && o.focus == "" && len(reports) > 1 {
-		if err := document.Replace(o.document, o.suite, c.String()); err != nil {
+		if err := document.Replace(o.document, o.block(), c.String()); err != nil {
 			return err
 		}
 		fmt.Printf("==> wrote %s\n", o.document)

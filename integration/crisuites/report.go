@@ -172,7 +172,10 @@ func (c comparison) reasons() string {
 		}
 	}
 	for name, reason := range c.exceptions {
-		found[fmt.Sprintf("- not demanded: %s: %s\n", name, reason)] = true
+		handler, _, _ := strings.Cut(name, " ")
+		if slices.ContainsFunc(c.reports, func(r report) bool { return r.handler == handler }) {
+			found[fmt.Sprintf("- not demanded: %s: %s\n", name, reason)] = true
+		}
 	}
 	if len(found) == 0 {
 		return ""

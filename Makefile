@@ -4,7 +4,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 INTEGRATION := test-integration-a test-integration-other test-integration-packages
-.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short test-kvm-client test-kvm-hostile test-kvm-critest test-kvm-docker kvm compat bench bench-kvm demo install uninstall release release-kvm clean
+.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short test-kvm-client test-kvm-hostile test-kvm-kit test-kvm-critest test-kvm-docker kvm compat bench bench-kvm demo install uninstall release release-kvm clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -184,6 +184,12 @@ test-kvm-hostile: deps build kvm ## containers that attack in a machine, each ra
 	@RKT_TEST_RUNTIMES=kvm RKT_TEST_LONG=1 RKT_TEST_HOSTILE_SECONDS=$${RKT_TEST_HOSTILE_SECONDS:-30} RKT_TEST_BIN=$(BIN) \
 	RKT_TEST_DOCUMENT=$(CURDIR)/docs/results/hostile-kvm.md \
 	go -C integration test -count=1 -parallel 1 -timeout 4h -json $(HOSTILE_FLAGS) ./hostile | $(REPORT)
+
+test-kvm-kit: build kvm ## the kit's checks of the stage1 kvm, into docs/
+	@scripts/deps $(QEMU_$(ARCH))
+	@echo "==> the kit's checks of the stage1 kvm"
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && scripts/emulated '$(BIN)' "$$dir/kvm" && \
+	go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md -mark kit-kvm -timeout 15m "$$dir/kvm"
 
 test-kvm-critest: deps build kvm ## critest, by runc and with machines, which takes hours (CRITEST_FLAGS)
 	@scripts/deps $(QEMU_$(ARCH))

@@ -1,7 +1,8 @@
 // Command compat writes the results of rktctl stage1 verify for some stage1 images into a
-// document, as tables between <!-- kit --> and <!-- /kit -->.
+// document, as tables between <!-- kit --> and <!-- /kit -->, or other marks.
 //
 //	compat -rktctl bin/rktctl -document docs/results/stage1-compat.md bin/stage1/native …
+//	compat -rktctl bin/rktctl -document docs/results/stage1-compat.md -mark kit-kvm -timeout 10m …
 //
 // The image "guide" is the skeleton of the authors' guide.
 package main
@@ -17,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -28,16 +30,22 @@ func main() {
 	log.SetPrefix("compat: ")
 	rktctl := flag.String("rktctl", "bin/rktctl", "`path` of rktctl")
 	document := flag.String("document", "docs/results/stage1-compat.md", "`file` to write into")
+	mark := flag.String("mark", "kit", "`name` of the marks around the tables")
+	timeout := flag.String("timeout", "", "the `time` that one check may take, instead of rktctl's own")
 	flag.Parse()
-	if err := run(*rktctl, *document, flag.Args()); err != nil {
+	var options []string
+	if *timeout != "" {
+		options = []string{"--timeout", *timeout}
+	}
+	if err := run(*rktctl, options, *document, *mark, flag.Args()); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(rktctl, document string, images []string) error {
+func run(rktctl string, options []string, document, mark string, images []string) error {
 	var reports []report
 	for _, image := range images {
-		r, err := verify(rktctl, image)
+		r, err := verify(rktctl, options, image)
 		if err != nil {
 			return fmt.Errorf("%s: %w", image, err)
 		}
@@ -47,7 +55,7 @@ func run(rktctl, document string, images []string) error {
 	if err != nil {
 		return err
 	}
-	changed, err := replace(string(text), tables(reports))
+	changed, err := replace(string(text), mark, tables(reports))
 	if err != nil {
 		return fmt.Errorf("%s: %w", document, err)
 	}
@@ -69,7 +77,7 @@ type check struct {
 	Level                          int
 }
 
-func verify(rktctl, image string) (report, error) {
+func verify(rktctl string, options []string, image string) (report, error) {
 	r := report{image: filepath.Base(image)}
 	if image == guide {
 		dir, err := os.MkdirTemp("", "compat-")
@@ -82,7 +90,7 @@ func verify(rktctl, image string) (report, error) {
 			return r, fmt.Errorf("%w: %s", err, out)
 		}
 	}
-	cmd := exec.Command(rktctl, append(append([]string{"stage1", "verify", "--json"}, accepted(image)...), image)...)
+	cmd := exec.Command(rktctl, slices.Concat([]string{"stage1", "verify", "--json"}, options, accepted(image), []string{image})...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	var exit *exec.ExitError
@@ -100,14 +108,9 @@ func accepted(image string) []string {
 	return []string{"--accept", "appc", "--accept", "/process/capabilities", "--accept", "/linux/seccomp"}
 }
 
-// The marks around the text that this program writes.
-const (
-	begin = "<!-- kit -->\n"
-	end   = "<!-- /kit -->\n"
-)
-
-// replace puts text between the marks of a document.
-func replace(document, text string) (string, error) {
+// replace puts text between the marks of a document that have a name.
+func replace(document, mark, text string) (string, error) {
+	begin, end := "<!-- "+mark+" -->\n", "<!-- /"+mark+" -->\n"
 	before, rest, ok := strings.Cut(document, begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !ok || !ended {

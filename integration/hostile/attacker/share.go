@@ -11,49 +11,60 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// shareTag names the file system in which a machine has the files of its host.
-const shareTag = "pod"
-
 // share attacks the host from a container that has all rights in its machine. It mounts the machine's
-// share a second time. It may change what the host has mounted for containers, and nothing else. It
-// prints what it has reached in order to attack, because a share that was not reached was not attacked.
+// shares a second time: that of the roots, and that of the volumes, which has a directory for each
+// container. It may change what the host has mounted for containers, and nothing else. It prints what it
+// has reached in order to attack, because a share that was not reached was not attacked.
 func (t target) share() {
-	const at = "/tmp/share"
-	must(os.MkdirAll(at, 0o755))
-	must(unix.Mount(shareTag, at, "virtiofs", 0, ""))
-	places, err := filepath.Glob(at + "/*")
-	must(err)
-	for _, dir := range places { // of neighbours, too
-		file := filepath.Join(dir, "rootfs/reached")
-		must(os.WriteFile(file, nil, 0o600))
-		must(os.Remove(file))
-		fmt.Println("reached a root")
+	for tag, pattern := range map[string]string{"roots": "*", "pod": "*/*"} {
+		at := "/tmp/" + tag
+		must(os.MkdirAll(at, 0o755))
+		must(unix.Mount(tag, at, "virtiofs", 0, ""))
+		places, err := filepath.Glob(filepath.Join(at, pattern))
+		must(err)
+		t.shareDirectory(at)
+		for _, place := range places { // of neighbours, too
+			file := filepath.Join(place, "reached")
+			must(os.WriteFile(file, nil, 0o600))
+			must(os.Remove(file))
+			fmt.Println("reached a place of", tag)
+			t.sharePlace(place)
+			t.shareDirectory(filepath.Dir(place))
+		}
+		t.shareHandles(at)
 	}
-	for _, dir := range append(places, at) {
-		t.shareDirectory(dir)
-	}
-	t.shareHandles(at)
 	t.shareChannel()
 }
 
 // shareDirectory tries to change a directory in which the host mounts files.
 func (t target) shareDirectory(dir string) {
-	file, moved := filepath.Join(dir, "loot"), filepath.Join(dir, "moved")
-	root := filepath.Join(dir, "rootfs")
-	for what, attack := range map[string]func() error{
+	file := filepath.Join(dir, "loot")
+	tryEach(map[string]func() error{
 		"a directory is made":    func() error { return unix.Mkdir(file, 0o755) },
 		"a file is made":         func() error { return unix.Mknod(file, unix.S_IFREG|0o644, 0) },
 		"a device is made":       func() error { return unix.Mknod(file, unix.S_IFBLK|0o644, int(unix.Mkdev(8, 0))) },
 		"a link is made":         func() error { return unix.Symlink(t.secrets[0], file) },
-		"a place is renamed":     func() error { return unix.Rename(root, moved) },
-		"a place is removed":     func() error { return unix.Rmdir(root) },
 		"a mode is changed":      func() error { return unix.Chmod(dir, 0o777) },
 		"an owner is changed":    func() error { return unix.Lchown(dir, 1000, 1000) },
 		"an attribute is set":    func() error { return unix.Setxattr(dir, "trusted.loot", []byte("1"), 0) },
-		"a name is exchanged":    func() error { return unix.Renameat2(unix.AT_FDCWD, root, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE) },
 		"the secret is read":     func() error { return readable(dir + "/" + up + t.secrets[0]) },
 		"the secret is a target": func() error { return unix.Link(dir+"/"+up+t.secrets[0], file) },
-	} {
+	})
+}
+
+// sharePlace tries to move a directory on which the host has mounted files.
+func (t target) sharePlace(place string) {
+	dir := filepath.Dir(place)
+	tryEach(map[string]func() error{
+		"a place is renamed":  func() error { return unix.Rename(place, filepath.Join(dir, "moved")) },
+		"a place is removed":  func() error { return unix.Rmdir(place) },
+		"a name is exchanged": func() error { return unix.Renameat2(unix.AT_FDCWD, place, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE) },
+	})
+}
+
+// tryEach reports the attacks that are successful.
+func tryEach(attacks map[string]func() error) {
+	for what, attack := range attacks {
 		if attack() == nil {
 			got(loot.Write, "%s in the share", what)
 		}

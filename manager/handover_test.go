@@ -98,12 +98,13 @@ func (d *daemon) begin(how, id string, env ...string) (front *os.Process, ended 
 	return <-pid, done
 }
 
-// child waits for the server that a `start` has started, and returns its pid.
-func child(t *testing.T, front int) (pid int) {
+// child waits for the server that a `start` has started after the one with the pid before, which it
+// may not have reaped yet, and returns its pid.
+func child(t *testing.T, front, before int) (pid int) {
 	t.Helper()
 	wait.Until(t, "start has started a server", func() bool {
 		pid = childOf(front)
-		return pid > 0
+		return pid > 0 && pid != before
 	})
 	return pid
 }
@@ -127,8 +128,9 @@ func childOf(parent int) int {
 func TestAServerThatIsKilledBeforeItIsReadyLeavesNothing(t *testing.T) {
 	d := newDaemon(t)
 	front, done := d.begin("first", "c1", testFifo+"="+fifo(t))
+	server := 0
 	for range 2 {
-		server := child(t, front.Pid)
+		server = child(t, front.Pid, server)
 		if err := unix.Kill(server, unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +207,7 @@ func TestAServerWhoseStartIsKilledLeavesNothing(t *testing.T) {
 			d := newDaemon(t)
 			gate := fifo(t)
 			front, done := d.begin(how, "c1", testFifo+"="+gate)
-			server := child(t, front.Pid)
+			server := child(t, front.Pid, 0)
 			if err := front.Kill(); err != nil {
 				t.Fatal(err)
 			}

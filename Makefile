@@ -73,8 +73,8 @@ lint: check ## the same, golangci-lint where it is installed, and govulncheck
 
 # Each of these waits for much of its time, for timers and for other processes, so they run in
 # parallel. Those that wait most come first.
-test: deps check ## everything that CI runs
-	@$(MAKE) --no-print-directory -j5 $(INTEGRATION) test-unit test-vm-short test-kit test-release test-kvm-short
+test: deps check build ## everything that CI runs
+	@$(MAKE) --no-print-directory -k -j5 $(INTEGRATION) test-unit test-vm-short test-kit test-release test-kvm-short
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"

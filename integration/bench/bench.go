@@ -36,6 +36,7 @@ func chapters(machines bool) []chapter {
 		{"container", measureContainers},
 		{"exec", measureExecs},
 		{"together", measureTogether},
+		{"kubernetes", measureKubernetes},
 		{"memory", measureMemory},
 		{"used", measureUsed},
 		{"stdio", measureStdio},

@@ -32,6 +32,7 @@ const (
 	opExecFaults
 	opTogether
 	opTogetherCPU
+	opPodOfTwo
 	opManyPods
 	opManyPodsOurs
 	opManyContainers
@@ -152,6 +153,8 @@ func (o operation) describe() description {
 		return description{name: "ten pods from Create to Delete at once", unit: "ms"}
 	case opTogetherCPU:
 		return description{name: "processor time of ten pods at once", unit: "ms"}
+	case opPodOfTwo:
+		return description{name: "RunPodSandbox and two containers, through CRI", unit: "ms", budget: budget{bound: 0.5}}
 	case opManyPods:
 		return description{name: "processor time of Create + Start, the 200th pod beside the first", unit: "×", budget: budget{bound: 1, floor: true}}
 	case opManyPodsOurs:

@@ -1,6 +1,6 @@
 // Package task has the messages of containerd's Task service, field for field, as package wire
 // reads and writes them. containerd's own package links those of images and of statistics, with
-// their regular expressions and descriptors. docs/adr/0029-memory-at-rest.md has the figures.
+// their regular expressions and descriptors. docs/adr/0047-messages-are-plain-structs.md has the figures.
 package task
 
 import (

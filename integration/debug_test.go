@@ -138,8 +138,15 @@ func TestRktctlDebugsAContainerWithoutAShell(t *testing.T) {
 		if pids, err := d.task.Pids(c.context(t)); err != nil || len(pids) != 1 {
 			t.Errorf("containerd's processes of the container: %v, %v", pids, err)
 		}
+		// On a busy machine the events of the container's own start are still on their way when the
+		// subscriptions begin.
+		late := func(event string) bool {
+			topic, text, _ := strings.Cut(event, " ")
+			return event == "create" || event == "start" ||
+				(topic == "/tasks/create" || topic == "/tasks/start") && strings.Contains(text, d.task.ID())
+		}
 		for _, of := range [][]string{events.words(), all()} {
-			if len(of) > 0 { // the container was started before
+			if of = slices.DeleteFunc(of, late); len(of) > 0 {
 				t.Errorf("events: %q", of)
 			}
 		}

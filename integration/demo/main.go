@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
 
 const runtimeName = "io.containerd.rkt.v1"
@@ -26,7 +28,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, bin string) (err error) {
+func run(ctx context.Context, bin string) error {
 	dir, err := os.MkdirTemp("", "rkt-demo-")
 	if err != nil {
 		return err
@@ -48,12 +50,11 @@ func run(ctx context.Context, bin string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if stopErr := d.Stop(); err == nil {
-			err = stopErr
-		}
-	}()
-	return show(ctx, d, archive)
+	if err := errors.Join(show(ctx, d, archive), d.Stop(), leaks.Scope{Namespace: d.Namespace()}.Forget()); err != nil {
+		return err
+	}
+	fmt.Println("\n==> done; everything of it is removed")
+	return nil
 }
 
 func writeImages(ctx context.Context, dir string) (string, error) {
@@ -92,6 +93,5 @@ func show(ctx context.Context, d *daemon.Daemon, archive string) error {
 			return fmt.Errorf("ctr %v: %w", args, err)
 		}
 	}
-	fmt.Println("\n==> done; everything of it is removed")
 	return nil
 }

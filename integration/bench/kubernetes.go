@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -74,18 +73,12 @@ func (r *rig) imagesOfPods(ctx context.Context, dir string) ([]image.Image, erro
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(program)
+	pause, err := node.Pause(program)
 	if err != nil {
 		return nil, err
 	}
-	pause := image.Image{Name: node.PauseImage, Layers: [][]image.File{{{Name: "pause", Mode: 0o755, Content: text}}}}
-	pause.Config.Entrypoint = []string{"/pause"}
-	images, err := image.Test(r.testprog)
-	if err != nil {
-		return nil, err
-	}
-	images = slices.DeleteFunc(images, func(i image.Image) bool { return i.Name != image.BusyboxName })
-	return append(images, pause), nil
+	images, err := r.images()
+	return append(images, pause), err
 }
 
 // measurePodOf times RunPodSandbox and two containers that are created and started, and removes the

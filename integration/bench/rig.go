@@ -154,11 +154,10 @@ func (r *rig) importImage(ctx context.Context) error {
 	if r.testprog, err = binaries.TestProgram(ctx, r.dir); err != nil {
 		return err
 	}
-	images, err := image.Test(r.testprog)
+	images, err := r.images()
 	if err != nil {
 		return err
 	}
-	images = slices.DeleteFunc(images, func(i image.Image) bool { return i.Name != image.BusyboxName })
 	archive := filepath.Join(r.dir, "image.tar")
 	if err := image.WriteFile(archive, images...); err != nil {
 		return err
@@ -168,6 +167,12 @@ func (r *rig) importImage(ctx context.Context) error {
 	}
 	r.image, err = r.client.GetImage(r.namespaced(ctx), image.BusyboxName)
 	return err
+}
+
+// images returns the image of all containers.
+func (r *rig) images() ([]image.Image, error) {
+	images, err := image.Test(r.testprog)
+	return slices.DeleteFunc(images, func(i image.Image) bool { return i.Name != image.BusyboxName }), err
 }
 
 // namespaced adds the namespace that the client's calls need.

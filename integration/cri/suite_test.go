@@ -245,12 +245,10 @@ func testImages() ([]image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	pause, err := os.ReadFile(filepath.Join(programsDir, "pause"))
+	pauseImage, err := node.Pause(filepath.Join(programsDir, "pause"))
 	if err != nil {
 		return nil, err
 	}
-	pauseImage := image.Image{Name: node.PauseImage, Layers: [][]image.File{{{Name: "pause", Mode: 0o755, Content: pause}}}}
-	pauseImage.Config.Entrypoint = []string{"/pause"}
 	pauseImage.Config.User = "65535:65535"
 	data := image.Image{Name: volumeImage, Layers: [][]image.File{{
 		{Name: "data/greeting", Mode: 0o644, Content: []byte("hello from an image\n")},

@@ -149,15 +149,13 @@ func pageImages() (*registry.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	pause, err := os.ReadFile(filepath.Join(imagesDir, "pause"))
+	pauseImage, err := node.Pause(filepath.Join(imagesDir, "pause"))
 	if err != nil {
 		return nil, err
 	}
 	busybox := image.Image{Name: "registry-1.docker.io/library/busybox:latest", Layers: [][]image.File{files}}
 	busybox.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	busybox.Config.Cmd = []string{"sh"}
-	pauseImage := image.Image{Name: node.PauseImage, Layers: [][]image.File{{{Name: "pause", Mode: 0o755, Content: pause}}}}
-	pauseImage.Config.Entrypoint = []string{"/pause"}
 	r := registry.New()
 	for _, img := range []image.Image{busybox, pauseImage} {
 		if err := r.Add(img, ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}); err != nil {

@@ -71,10 +71,8 @@ func nodeOptions(t *testing.T) node.Options {
 	t.Helper()
 	images, err := image.Test(filepath.Join(programsDir, "testprog"))
 	must(t, err)
-	pause, err := os.ReadFile(filepath.Join(programsDir, "pause"))
+	pauseImage, err := node.Pause(filepath.Join(programsDir, "pause"))
 	must(t, err)
-	pauseImage := image.Image{Name: node.PauseImage, Layers: [][]image.File{{{Name: "pause", Mode: 0o755, Content: pause}}}}
-	pauseImage.Config.Entrypoint = []string{"/pause"}
 	return node.Options{Programs: programsDir, Images: []image.Image{images[0], pauseImage}}
 }
 

@@ -3,15 +3,29 @@ package node
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
 // imagesBound is the time within which CRI must know images that were imported.
 const imagesBound = 30 * time.Second
+
+// Pause returns the pause image. program is the path of the program of cri/pause.
+func Pause(program string) (image.Image, error) {
+	text, err := os.ReadFile(program)
+	if err != nil {
+		return image.Image{}, err
+	}
+	pause := image.Image{Name: PauseImage, Layers: [][]image.File{{{Name: "pause", Mode: 0o755, Content: text}}}}
+	pause.Config.Entrypoint = []string{"/pause"}
+	return pause, nil
+}
 
 // AwaitImages returns when the CRI at a socket knows the images of these names. After ctr
 // has imported an image and has ended, an event informs CRI of the image. Before that, CRI

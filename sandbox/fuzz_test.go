@@ -31,7 +31,7 @@ func FuzzMessagesAreWrittenAsTheyWereRead(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Add([]byte{0xfa, 0x07, 0x01, 'x'}) // a field that nobody knows
+	f.Add([]byte{0xfa, 0x07, 0x01, 'x'}) // an unknown field
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, m := range messages() {
 			if wire.Decode(text, m) != nil {

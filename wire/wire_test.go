@@ -166,7 +166,7 @@ func FuzzMessagesAreReadAndWrittenAsByProtobuf(f *testing.F) {
 	f.Add([]byte("\x0a\x01\xff"))                                     // not UTF-8
 	f.Add([]byte("\x08\x01"))                                         // a number in place of a string
 	f.Add([]byte("\x1a\x06\x0a\x01k\x12\x01\xff"))                    // an entry of a map that is not UTF-8
-	f.Add([]byte("\xfa\x07\x01x"))                                    // a field that nobody knows
+	f.Add([]byte("\xfa\x07\x01x"))                                    // an unknown field
 	f.Add([]byte("\x0b\x0c"))                                         // a group
 	f.Add([]byte("\x80\x80\x80\x80\x10\x01"))                         // a number that is too large
 	f.Add([]byte("\x1a\x0a\x0a\x08\x20\x01\x20\x02\x22\x02\x03\x04")) // packed, and not

@@ -79,7 +79,7 @@ func readable(path string) error {
 	return err
 }
 
-// shareHandles opens files by handles that the host has given nobody: the numbers of virtiofsd's inodes.
+// shareHandles opens files by handles that the host has not given to any process: the numbers of virtiofsd's inodes.
 func (t target) shareHandles(at string) {
 	mount, err := unix.Open(at, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(err)

@@ -88,9 +88,12 @@ func (b *bench) measurePodOf(ctx context.Context, cri runtimeapi.RuntimeServiceC
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Uid: name, Namespace: "default"},
 		LogDirectory: filepath.Join(b.dir, "k", "logs", name),
-		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-			NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER},
-		}},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent: "/" + b.daemon.Namespace(), // as the other containers of the benchmark
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER},
+			},
+		},
 	}
 	begin := time.Now()
 	pod, err := cri.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: s.name})

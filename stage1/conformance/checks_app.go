@@ -72,7 +72,7 @@ func checkBlocked(ctx context.Context, b *barePod) error {
 	if !proc.Alive(a.PID, a.StartTime) {
 		return fmt.Errorf("process %d, which app/add has reported, does not live", a.PID)
 	}
-	time.Sleep(settle)
+	time.Sleep(settle())
 	if text := a.streams.out.now(); text != "" {
 		return fmt.Errorf("before app/start the program has written %q", text)
 	}

@@ -76,9 +76,9 @@ func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 	a := w.counting(ctx)
 	try(w.Pause(ctx, a.id))
 	dir := must(t.checkpoint(ctx, a, false))
-	time.Sleep(settle / 3) // for output that has not arrived yet
+	time.Sleep(settle() / 3) // for output that has not arrived yet
 	before := a.streams.out.now()
-	time.Sleep(settle)
+	time.Sleep(settle())
 	if after := a.streams.out.now(); after != before {
 		return fmt.Errorf("it was paused, and after the checkpoint it has written %q", strings.TrimPrefix(after, before))
 	}
@@ -88,7 +88,7 @@ func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 // restored makes an app from the checkpoint of an app that was counting.
 func (w *wholePod) restored(ctx context.Context, dir string) error {
 	a := must(w.restore(ctx, dir, nil, "tick"))
-	time.Sleep(settle)
+	time.Sleep(settle())
 	if text := a.streams.out.now(); text != "" {
 		return fmt.Errorf("before app/start it has written %q", text)
 	}

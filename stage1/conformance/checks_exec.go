@@ -105,7 +105,7 @@ func checkEarlyExits(ctx context.Context, a *wholeApp) error {
 // checkLateExit gives an enter that does not wait for its process the time to return.
 func checkLateExit(ctx context.Context, a *wholeApp) error {
 	s := must(a.exec(ctx, "exec", nil, "echo", "79"))
-	time.Sleep(settle)
+	time.Sleep(settle())
 	try(s.CloseStdin())
 	return a.ends(ctx, "exec", 79)
 }

@@ -105,9 +105,9 @@ func hasMemoryV1() bool {
 func standsStill(ctx context.Context, a *wholeApp, s *streams) error {
 	must(s.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 2 }))
 	try(a.w.Pause(ctx, a.id))
-	time.Sleep(settle / 3) // for output that has not arrived yet
+	time.Sleep(settle() / 3) // for output that has not arrived yet
 	before := s.out.now()
-	time.Sleep(settle)
+	time.Sleep(settle())
 	after := s.out.now()
 	try(a.w.Resume(ctx, a.id))
 	if before != after {

@@ -35,8 +35,8 @@ func imageChecks() []Check {
 	}
 }
 
-// settle is how long to watch for something that must not happen.
-const settle = 300 * time.Millisecond
+// settle returns how long to watch for something that must not happen.
+func settle() time.Duration { return 300 * time.Millisecond * Pace() }
 
 // runChecks check a supervisor without apps.
 func runChecks() []Check {
@@ -46,7 +46,7 @@ func runChecks() []Check {
 				if !proc.Alive(b.sup.Leader.PID, b.sup.Leader.StartTime) {
 					return fmt.Errorf("process %d, which it has reported, does not live", b.sup.Leader.PID)
 				}
-				return b.staysFor(settle)
+				return b.staysFor(settle())
 			}),
 		inPod("run/lock", "5 run", "the pod's lock is held as long as the pod runs, and by nobody after it", func(ctx context.Context, b *barePod) error {
 			if b.lockable() {
@@ -59,7 +59,7 @@ func runChecks() []Check {
 			for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGPIPE} {
 				try(b.sup.Signal(sig))
 			}
-			return b.staysFor(settle)
+			return b.staysFor(settle())
 		}),
 		inPod("run/terminate", "5 run", "SIGTERM is an orderly stop: the apps end, and then the supervisor", func(ctx context.Context, b *barePod) error {
 			a := must(b.start(ctx, "app", "wait"))

@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +55,23 @@ func TestAKilledProcessOfChecksEndsTheVerificationAndLeavesNothing(t *testing.T)
 		t.Errorf("left behind: %v", left)
 	}
 	expectNoProcessOf(t, tmp)
+}
+
+// On a busy machine all checks can be over before the last worker has loaded the image.
+func TestAProcessOfChecksThatGetsNoneEndsWithoutAnError(t *testing.T) {
+	t.Parallel()
+	tmp := reachable(t)
+	config, err := json.Marshal(conformance.KitConfig{Image: broken{entry: "run", body: "exit 1"}.image(t), Dir: tmp})
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), rktctl(t), "checks")
+	cmd.Env = append(os.Environ(), "RKT_STAGE1_VERIFY_WORKER=1")
+	cmd.Stdin = bytes.NewReader(config)
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v, output %s", err, out)
+	}
+	if left, _ := os.ReadDir(tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
 }
 
 func TestKeepKeepsTheDirectoryOfAFailedCheckAndNamesIt(t *testing.T) {

@@ -5,13 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
+
+// clock is the form of the times that tell what happened first.
+const clock = "15:04:05.000000"
 
 // unified reports whether all of the machine's controllers are in a hierarchy of version 2.
 func unified() bool {
@@ -71,15 +77,22 @@ func (c *column) makePodCgroup(t *testing.T, path string) {
 	case c.systemd:
 		startSlice(t, filepath.Base(path))
 	default:
-		for controller, root := range hierarchies(t) {
-			makeCgroup(t, controller, root, path)
+		t.Cleanup(func() { t.Logf("the pod's cgroup %s was removed by %s", path, time.Now().Format(clock)) })
+		mounted := hierarchies(t)
+		for _, root := range slices.Compact(slices.Sorted(maps.Values(mounted))) {
+			makeCgroup(t, root, path)
+		}
+		switch root, v1 := mounted["cpuset"]; {
+		case v1:
+			inheritCpuset(t, root, path)
+		case unified():
+			handControllersDown(t, mounted[""], path)
 		}
 	}
 }
 
-// makeCgroup makes a cgroup in the hierarchy of a controller. With version 2 the cgroup gets
-// all controllers.
-func makeCgroup(t *testing.T, controller, root, path string) {
+// makeCgroup makes a cgroup in a hierarchy, and removes it after the test.
+func makeCgroup(t *testing.T, root, path string) {
 	t.Helper()
 	dir := filepath.Join(root, path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -91,12 +104,6 @@ func makeCgroup(t *testing.T, controller, root, path string) {
 			return err == nil || errors.Is(err, fs.ErrNotExist), fmt.Sprint(err)
 		})
 	})
-	switch {
-	case controller == "cpuset":
-		inheritCpuset(t, root, path)
-	case controller == "" && unified():
-		handControllersDown(t, root, path)
-	}
 }
 
 // inheritCpuset gives every cgroup down to path the processors and memory nodes of its parent.

@@ -17,7 +17,7 @@ func TestAnAppRunsItsProgram(t *testing.T) {
 	if r.failure != nil || r.code != 3 || r.output != "hello\n" {
 		t.Errorf("got %+v, %+v", r, r.failure)
 	}
-	if got := strings.Join(r.steps, " "); got != "hooks ready exec" {
+	if got := strings.Join(r.steps, " "); got != "ready exec" {
 		t.Errorf("the supervisor was told %q", got)
 	}
 }
@@ -204,7 +204,7 @@ func TestAnExecThatFailsIsReportedAfterStart(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	contains(t, r.failure.Text, "exec /bin/noexec: exec format error")
-	if got := strings.Join(r.steps, " "); got != "hooks ready exec error" {
+	if got := strings.Join(r.steps, " "); got != "ready exec error" {
 		t.Errorf("steps %q", got)
 	}
 }
@@ -270,6 +270,7 @@ func TestHooksOfTheContainer(t *testing.T) {
 	script := filepath.Join(b.request.Bundle, "hook.sh")
 	must(t, os.WriteFile(script, []byte("#!/bin/sh\ncat > "+b.rootfs+"/left-by-hook; echo $1 >> "+b.rootfs+"/left-by-hook; readlink /proc/self/ns/mnt >> "+b.rootfs+"/left-by-hook; umask >> "+b.rootfs+"/left-by-hook\n"), 0o755))
 	b.spec.Hooks = &specs.Hooks{
+		CreateRuntime:   []specs.Hook{{Path: "/bin/of-the-supervisor"}},
 		CreateContainer: []specs.Hook{{Path: script, Args: []string{"hook", "argument"}}},
 		StartContainer:  []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "/bin/cat > /left-at-start"}}},
 	}
@@ -326,7 +327,7 @@ func TestConsole(t *testing.T) {
 		contains(t, out, want)
 	}
 	contains(t, lineOf(t, out, "/dev/console"), " - devpts ")
-	if got := strings.Join(r.steps, " "); got != "hooks console ready exec" {
+	if got := strings.Join(r.steps, " "); got != "console ready exec" {
 		t.Errorf("steps %q", got)
 	}
 }

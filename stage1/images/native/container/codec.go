@@ -145,6 +145,7 @@ func (v *config) code(c *codec) {
 	c.flag(&v.CgroupNamespace)
 	c.flag(&v.Loopback)
 	c.flag(&v.NetDevices)
+	c.flag(&v.RuntimeHooks)
 	c.text(&v.Keyring)
 	number(c, &v.Chroot)
 	optional(c, &v.Rootfs, func(c *codec, v *rootfs) {

@@ -15,6 +15,7 @@ type config struct {
 	CgroupNamespace bool   // make a new one
 	Loopback        bool   // bring up the loopback interface of a new network namespace
 	NetDevices      bool   // the supervisor has network devices to move
+	RuntimeHooks    bool   // the supervisor has hooks to run
 	Keyring         string // name of the session keyring to join
 
 	Chroot       int // File: for an exec, the app's root if the app has no mount namespace

@@ -133,13 +133,15 @@ func (a *appInit) buildRoot() error {
 	return inOrder(a.makeDevices, a.linkDevices)
 }
 
-// outsideHooks asks the supervisor to run the hooks that need both the host's files and the
-// complete root of the app.
+// outsideHooks runs the hooks that need both the host's files and the complete root of the app:
+// the supervisor runs the first ones of them.
 func (a *appInit) outsideHooks() error {
-	if err := send(Message{Word: WordHooks}); err != nil {
-		return err
+	if a.RuntimeHooks {
+		if err := send(Message{Word: WordHooks}); err != nil {
+			return err
+		}
+		await(WordGo)
 	}
-	await(WordGo)
 	if a.Hooks == nil {
 		return nil
 	}

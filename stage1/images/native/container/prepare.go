@@ -115,6 +115,7 @@ func PrepareApp(r AppRequest) (_ *Prepared, err error) {
 		CgroupNamespace: ns.isNew(specs.CgroupNamespace),
 		Loopback:        ns.isNew(specs.NetworkNamespace),
 		NetDevices:      len(r.Spec.Linux.NetDevices) > 0,
+		RuntimeHooks:    r.Spec.Hooks != nil && len(r.Spec.Hooks.Prestart)+len(r.Spec.Hooks.CreateRuntime) > 0,
 		Masked:          r.Spec.Linux.MaskedPaths,
 		Readonly:        r.Spec.Linux.ReadonlyPaths,
 		Hostname:        r.Spec.Hostname,

@@ -42,7 +42,7 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) error {
 		// The caller's next call may have come before this one, and not have found the app.
 		err = errCallerGone
 	}
-	if err == nil {
+	if err == nil && s.spawner != nil {
 		a.joins, err = differing(i.child.PID())
 	}
 	if err == nil {
@@ -67,6 +67,9 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 	p := &fork.Process{}
 	defer func() { closeJoins(p.Joins) }()
 	if err := enlist(p, a.spec.Linux); err != nil {
+		return err
+	}
+	if a.joins, err = apart(p, a.spec.Linux); err != nil {
 		return err
 	}
 	groups, err := openCgroups(r.Cgroup)

@@ -141,8 +141,34 @@ func closeJoins(joins []fork.Join) {
 	}
 }
 
-// differing returns the flags of the namespaces that a process does not share with this
-// one. An exec has to join these.
+// apart returns the flags of the namespaces that the first process of an app will not share with
+// this one: those that are made, and those of others that it joins.
+func apart(p *fork.Process, linux *specs.Linux) (int, error) {
+	flags := int(p.New)
+	for _, n := range linux.Namespaces {
+		if n.Type == specs.CgroupNamespace && n.Path == "" {
+			flags |= unix.CLONE_NEWCGROUP // enlist leaves it to init
+		}
+	}
+	for _, k := range fork.Namespaces() {
+		for _, j := range p.Joins {
+			if j.Flags != k.Flag {
+				continue
+			}
+			theirs, err := j.File.Stat()
+			ours, oursErr := os.Stat("/proc/self/ns/" + k.File)
+			if err := cmp.Or(err, oursErr); err != nil {
+				return 0, fmt.Errorf("look at a namespace: %w", err)
+			}
+			if !os.SameFile(theirs, ours) {
+				flags |= k.Flag
+			}
+		}
+	}
+	return flags, nil
+}
+
+// differing returns what apart returns, for a process that a spawner has made.
 func differing(pid int) (int, error) {
 	flags := 0
 	for _, k := range fork.Namespaces() {

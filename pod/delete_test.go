@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -121,6 +122,42 @@ func TestTwoDeletesOfAnExecAtOnceReturnTheSame(t *testing.T) {
 	w.mustWait("a", "e")
 	first, left, waited := w.deleteBehind("a", "e", io.drains, func() { close(io.drained) })
 	w.expectSame("a", "e", 7, first, left, waited)
+}
+
+// unreadStdio is streams whose client reads late.
+type unreadStdio struct {
+	noStdio
+	asked chan time.Time
+	read  chan struct{}
+}
+
+func (s *unreadStdio) Settle(_ context.Context, end time.Time) {
+	s.asked <- end
+	<-s.read
+}
+
+func TestTheAnswerToWaitComesAfterTheOutput(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "sleep 1000")
+	defer w.mustKillAndDelete("a")
+	w.mustStart("a", "")
+	io := &unreadStdio{asked: make(chan time.Time, 1), read: make(chan struct{})}
+	w.stage1.script("a/e", "exit 7")
+	if err := w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: readProcess(t, `{"args":["sh"],"cwd":"/"}`), Stdio: io}); err != nil {
+		t.Fatal(err)
+	}
+	w.mustStart("a", "e")
+	answer := make(chan Exit, 1)
+	go func() {
+		exit, _ := w.Wait(t.Context(), "a", "e")
+		answer <- exit
+	}()
+	end := wait.For(t, "the question whether the output was read", io.asked)
+	wait.Still(t, "the number of answers", func() int { return len(answer) })
+	close(io.read)
+	if exit := wait.For(t, "the answer", answer); exit.Code != 7 || !exit.At.Equal(end) {
+		t.Errorf("the exit is %v, and the output was waited for from %s on", exit, end)
+	}
 }
 
 func TestADeleteDoesTheWorkOfAnEarlierOneThatFailed(t *testing.T) {

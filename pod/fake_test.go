@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -495,11 +496,12 @@ type noStdio struct {
 	closed int
 }
 
-func (*noStdio) Files() [3]*os.File    { return [3]*os.File{} }
-func (*noStdio) Begin(*os.File) error  { return nil }
-func (*noStdio) CloseStdin() error     { return nil }
-func (*noStdio) Resize(Size) error     { return nil }
-func (*noStdio) Drain(context.Context) {}
+func (*noStdio) Files() [3]*os.File                { return [3]*os.File{} }
+func (*noStdio) Begin(*os.File) error              { return nil }
+func (*noStdio) CloseStdin() error                 { return nil }
+func (*noStdio) Resize(Size) error                 { return nil }
+func (*noStdio) Settle(context.Context, time.Time) {}
+func (*noStdio) Drain(context.Context)             {}
 func (s *noStdio) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

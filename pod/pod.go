@@ -79,15 +79,19 @@ func (p *Pod) Status(id AppID, exec ExecID) (Status, error) {
 	return st, nil
 }
 
-// Wait waits until an app or exec has ended, or until ctx ends. Calls after the end
-// return at once, until the app or exec is deleted. For an exec whose start failed,
-// the Exit is zero.
+// Wait waits until an app or exec has ended and its client has read its output, or until ctx ends.
+// A client that does not read delays it by a second. Calls after that return at once, until the app or exec is
+// deleted. For an exec whose start failed, the Exit is zero.
 func (p *Pod) Wait(ctx context.Context, id AppID, exec ExecID) (Exit, error) {
 	_, q, err := p.find(id, exec)
 	if err != nil {
 		return Exit{}, err
 	}
-	return q.wait(ctx)
+	exit, err := q.wait(ctx)
+	if err == nil {
+		q.stdio.Settle(ctx, exit.At)
+	}
+	return exit, err
 }
 
 // Resize sets the size of a process's terminal. If there is no terminal yet, the

@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"os"
+	"time"
 )
 
 // Size is a terminal's size in characters.
@@ -24,6 +25,9 @@ type Stdio interface {
 	// Resize sets the terminal's size. Before Begin the size is kept for the
 	// console.
 	Resize(Size) error
+	// Settle waits until the client has read what the process had written when it ended, until
+	// a second after that end at most, or until ctx ends.
+	Settle(ctx context.Context, end time.Time)
 	// Drain returns when all output has been delivered, or when ctx ends.
 	Drain(ctx context.Context)
 	// Close releases everything. It may be called at any time, even without

@@ -41,6 +41,8 @@ type pump struct {
 	// hangup is set if src is a terminal's master; it interprets EIO.
 	hangup *hangup
 	wide   bool // src and dst have widePipe
+	// holding is set while bytes of src may be in this process's memory.
+	holding atomic.Bool
 }
 
 // hangup distinguishes the two meanings of EIO from a terminal's master. While the
@@ -196,6 +198,23 @@ func (p *pump) copy() error {
 	})
 }
 
+// onTheWay reports whether there are bytes that were written to src and that the client of a fifo
+// has not read.
+func (p *pump) onTheWay() bool {
+	return p.src != nil && p.dst.hold != nil && (unread(p.src) || p.holding.Load() || unread(p.dst.w))
+}
+
+// unread reports whether a pipe or a terminal has bytes for its reader.
+func unread(f *os.File) bool {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	err = conn.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return err == nil && n > 0
+}
+
 // drop throws away the bytes that are there.
 func (p *pump) drop() error {
 	return p.read(func([]byte) error { return nil })
@@ -210,12 +229,15 @@ func (p *pump) read(use func([]byte) error) error {
 	var buf *[bufferSize]byte
 	var n int
 	var readErr error
+	defer p.holding.Store(false)
 	err = src.Read(func(fd uintptr) bool {
+		p.holding.Store(true)
 		buf = p.buffers.pool.Get().(*[bufferSize]byte)
 		n, readErr = p.readOnce(int(fd), buf[:])
 		if readErr == unix.EAGAIN {
 			p.buffers.pool.Put(buf)
 			buf = nil
+			p.holding.Store(false)
 			return false
 		}
 		return true

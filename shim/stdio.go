@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,10 +30,11 @@ type stdio struct {
 	in      stdin
 	// outputs are the pumps that Drain waits for. With a terminal there is one,
 	// without a source until Begin.
-	outputs []*pump
-	sinks   []*sink
-	loggers []*logger
-	hangup  *hangup // of a terminal
+	outputs  []*pump
+	patience time.Duration // of Settle
+	sinks    []*sink
+	loggers  []*logger
+	hangup   *hangup // of a terminal
 
 	mu      sync.Mutex
 	files   [3]*os.File // for the process; nil after it was started with them
@@ -123,6 +125,10 @@ func (s *stdio) startLocked() {
 		s.running.Go(func() {
 			p.run()
 			s.outputEnded()
+			// Only an open fifo tells whether its client has read everything.
+			ctx, cancel := context.WithTimeout(context.Background(), s.patience)
+			await(ctx, func() bool { return !p.onTheWay() })
+			cancel()
 			p.dst.done()
 		})
 	}
@@ -158,6 +164,32 @@ func (s *stdio) Resize(size pod.Size) error {
 		return nil
 	}
 	return resize(s.console, size)
+}
+
+// Settle waits until the client has read what the process had written, until clientPause after its
+// end at most. containerd's client closes its ends of the fifos soon after the answer to Wait, whether
+// or not it has read them.
+func (s *stdio) Settle(ctx context.Context, end time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, end.Add(s.patience))
+	defer cancel()
+	await(ctx, func() bool { return !s.onTheWay() })
+}
+
+// await waits until pipes are empty. No event tells that, so await looks.
+func await(ctx context.Context, empty func() bool) {
+	for pause := 50 * time.Microsecond; ctx.Err() == nil && !empty(); pause = min(2*pause, 20*time.Millisecond) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *stdio) onTheWay() bool {
+	s.mu.Lock()
+	moving := s.begun && !s.closed
+	s.mu.Unlock()
+	return moving && slices.ContainsFunc(s.outputs, (*pump).onTheWay)
 }
 
 // Drain waits until the outputs have ended and loggers have read them. Before

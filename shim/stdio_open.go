@@ -13,7 +13,8 @@ import (
 )
 
 // clientPause is the time that a client has for opening its end of a fifo for output, before its
-// process is made without it.
+// process is made without it, and for reading what is in the fifo, before it learns that the process
+// has ended.
 const clientPause = time.Second
 
 // opener opens the streams of processes. It owns what is longer-lived than a stream: the
@@ -75,7 +76,7 @@ func (o *opener) open(ctx context.Context, st streams, own owner) (_ *stdio, err
 	if st.terminal {
 		st.stderr = ""
 	}
-	s := &stdio{buffers: o.buffers, own: &own, carried: make(chan struct{})}
+	s := &stdio{buffers: o.buffers, own: &own, patience: clientPause, carried: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			_ = s.Close()

@@ -514,3 +514,58 @@ func TestAFailedOpenLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestAClientThatReadsLateIsWaitedFor(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		t.Run(map[bool]string{false: "pipe", true: "terminal"}[terminal], func(t *testing.T) {
+			out := mkfifo(t, "out")
+			late, err := os.OpenFile(out, os.O_RDONLY|unix.O_NONBLOCK, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer late.Close()
+			r := newRig(t, streams{stdout: out, terminal: terminal}, owner{})
+			r.io.patience = wait.Patience
+			run := r.start
+			if terminal {
+				run = r.terminal
+			}
+			exitCode(t, run("echo late"))
+			settled := make(chan struct{})
+			go func() { defer close(settled); r.io.Settle(t.Context(), time.Now()) }()
+			wait.Still(t, "the number of waits that have ended", func() int {
+				select {
+				case <-settled:
+					return 1
+				default:
+					return 0
+				}
+			})
+			b := make([]byte, 100)
+			if n, err := late.Read(b); err != nil || strings.TrimSpace(string(b[:n])) != "late" {
+				t.Errorf("got %q, %v", b[:n], err)
+			}
+			wait.For(t, "the end of the wait", settled)
+		})
+	}
+}
+
+func TestAClientThatDoesNotReadIsNotWaitedForLong(t *testing.T) {
+	out := mkfifo(t, "out")
+	client, err := os.OpenFile(out, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	r := newRig(t, streams{stdout: out}, owner{})
+	exitCode(t, r.start("echo unread"))
+	r.drain()
+	r.io.Settle(t.Context(), time.Now()) // ends after a second
+	if err := r.io.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(client); err != nil || string(b) != "unread\n" {
+		t.Errorf("got %q, %v", b, err)
+	}
+	r.io.Settle(t.Context(), time.Now().Add(time.Hour)) // the streams are closed
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -121,6 +122,9 @@ func (s *streams) Resize(size pod.Size) error {
 	}
 	return unix.IoctlSetWinsize(int(s.console.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
 }
+
+// Settle implements pod.Stdio.
+func (s *streams) Settle(context.Context, time.Time) {}
 
 // Drain implements pod.Stdio.
 func (s *streams) Drain(ctx context.Context) {

@@ -72,6 +72,9 @@ func TestAMachine(t *testing.T) {
 		if _, ok := report.Mounts["/shared"]; ok || report.Status["NoNewPrivs"] != "1" || len(report.Cgroup) != 1 || !strings.HasPrefix(report.Cgroup[0], "0::/") {
 			t.Errorf("the process is %+v", report)
 		}
+		if source := c.exec(t, nil, id, "cat", "/sys/class/misc/hw_random/rng_current").must(t).stdout; source != "virtio_rng.0\n" {
+			t.Errorf("the kernel of the machine takes random numbers from %q", source)
+		}
 		// A volume is updated as the kubelet updates a ConfigMap: by replacing a link.
 		publish := func(text string) {
 			t.Helper()

@@ -50,6 +50,7 @@ func ofMachines() []string {
 		"TestNerdctlWorksWithAContainer",
 		"TestNerdctlAttachesANetworkByItsHooks",
 		"TestNerdctlAtATerminal",
+		"TestNerdctlRestartPolicies",
 	}
 }
 

@@ -173,7 +173,8 @@ func exitsOnTerm(code int) []string {
 }
 
 // awaitTrap waits until a program of exitsOnTerm has set its trap: before that, SIGTERM ends a process
-// that is not the first of its PID namespace.
+// that is not the first of its PID namespace. A program in Go that is going to execute it catches
+// SIGTERM, too, and SIGURG.
 func awaitTrap(t *testing.T, pid uint32) {
 	t.Helper()
 	wait.Observe(t, "the trap is set", func() (bool, string) {
@@ -184,7 +185,8 @@ func awaitTrap(t *testing.T, pid uint32) {
 		_, text, _ := strings.Cut(string(status), "SigCgt:")
 		text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 		caught, err := strconv.ParseUint(text, 16, 64)
-		return err == nil && caught&(1<<(syscall.SIGTERM-1)) != 0, text
+		has := func(s syscall.Signal) bool { return caught&(1<<(s-1)) != 0 }
+		return err == nil && has(syscall.SIGTERM) && !has(syscall.SIGURG), text
 	})
 }
 

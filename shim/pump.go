@@ -178,12 +178,15 @@ func spliceRetry(from, to int) (int64, error) {
 }
 
 // readable reports whether a pipe has bytes or is at its end.
-func readable(fd int) bool {
+func readable(fd int) bool { return polls(fd) != 0 }
+
+// polls returns what poll(2) says about reading at this moment, or 0 if it fails.
+func polls(fd int) int16 {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
-		n, err := unix.Poll(p, 0)
+		_, err := unix.Poll(p, 0)
 		if err != unix.EINTR {
-			return err == nil && n > 0
+			return p[0].Revents
 		}
 	}
 }
@@ -201,18 +204,18 @@ func (p *pump) copy() error {
 // onTheWay reports whether there are bytes that were written to src and that the client of a fifo
 // has not read.
 func (p *pump) onTheWay() bool {
-	return p.src != nil && p.dst.hold != nil && (unread(p.src) || p.holding.Load() || unread(p.dst.w))
+	return p.src != nil && p.dst.hold != nil && (unread(p.src) || p.holding.Load() || unread(p.dst.hold))
 }
 
-// unread reports whether a pipe or a terminal has bytes for its reader.
-func unread(f *os.File) bool {
+// unread reports whether a pipe or a terminal has bytes for its reader. It asks by poll(2), for which
+// the kernel also looks at what a terminal's other end has just written.
+func unread(f *os.File) (has bool) {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return false
 	}
-	n := 0
-	err = conn.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	return err == nil && n > 0
+	err = conn.Control(func(fd uintptr) { has = polls(int(fd))&unix.POLLIN != 0 })
+	return err == nil && has
 }
 
 // drop throws away the bytes that are there.

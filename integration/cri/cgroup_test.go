@@ -26,7 +26,8 @@ func unified() bool {
 }
 
 // hierarchies maps each mount option of a cgroup hierarchy, which for version 1 include the
-// controllers, to its mount point. Version 2 has the empty name.
+// controllers, to its mount point. Version 2 has the empty name. systemd-nspawn mounts name=systemd
+// for a moment at another place, below /tmp.
 func hierarchies(t *testing.T) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mounts")
@@ -36,6 +37,9 @@ func hierarchies(t *testing.T) map[string]string {
 	found := map[string]string{}
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
+		if !strings.HasPrefix(f[1], "/sys/fs/cgroup") {
+			continue
+		}
 		switch f[2] {
 		case "cgroup2":
 			found[""] = f[1]

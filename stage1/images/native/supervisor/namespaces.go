@@ -150,31 +150,31 @@ func apart(p *fork.Process, linux *specs.Linux) (int, error) {
 			flags |= unix.CLONE_NEWCGROUP // enlist leaves it to init
 		}
 	}
-	for _, k := range fork.Namespaces() {
-		for _, j := range p.Joins {
-			if j.Flags != k.Flag {
-				continue
-			}
-			theirs, err := j.File.Stat()
-			ours, oursErr := os.Stat("/proc/self/ns/" + k.File)
-			if err := cmp.Or(err, oursErr); err != nil {
-				return 0, fmt.Errorf("look at a namespace: %w", err)
-			}
-			if !os.SameFile(theirs, ours) {
-				flags |= k.Flag
-			}
+	joined, err := foreign(func(k fork.Namespace) (fs.FileInfo, error) {
+		i := slices.IndexFunc(p.Joins, func(j fork.Join) bool { return j.Flags == k.Flag })
+		if i < 0 {
+			return nil, fs.ErrNotExist
 		}
-	}
-	return flags, nil
+		return p.Joins[i].File.Stat()
+	})
+	return flags | joined, err
 }
 
 // differing returns what apart returns, for a process that a spawner has made.
 func differing(pid int) (int, error) {
+	return foreign(func(k fork.Namespace) (fs.FileInfo, error) {
+		return os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, k.File))
+	})
+}
+
+// foreign returns the flags of the namespaces that are not this process's. stat returns
+// fs.ErrNotExist for a type that is not to be looked at, or that this kernel lacks.
+func foreign(stat func(fork.Namespace) (fs.FileInfo, error)) (int, error) {
 	flags := 0
 	for _, k := range fork.Namespaces() {
-		theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, k.File))
+		theirs, err := stat(k)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // this kernel lacks this type of namespace
+			continue
 		}
 		ours, oursErr := os.Stat("/proc/self/ns/" + k.File)
 		if err := cmp.Or(err, oursErr); err != nil {

@@ -79,9 +79,9 @@ func (p *Pod) Status(id AppID, exec ExecID) (Status, error) {
 	return st, nil
 }
 
-// Wait waits until an app or exec has ended and its client has read its output, or until ctx ends.
-// A client that does not read delays it by a second. Calls after that return at once, until the app or exec is
-// deleted. For an exec whose start failed, the Exit is zero.
+// Wait waits until an app or exec has ended and its client has read its output, or until ctx
+// ends. A client that does not read delays it by a second. Calls after that return at once,
+// until the app or exec is deleted. For an exec whose start failed, the Exit is zero.
 func (p *Pod) Wait(ctx context.Context, id AppID, exec ExecID) (Exit, error) {
 	_, q, err := p.find(id, exec)
 	if err != nil {

@@ -125,10 +125,8 @@ func (s *stdio) startLocked() {
 		s.running.Go(func() {
 			p.run()
 			s.outputEnded()
-			// Only an open fifo tells whether its client has read everything.
-			ctx, cancel := context.WithTimeout(context.Background(), s.patience)
-			await(ctx, func() bool { return !p.onTheWay() })
-			cancel()
+			// Settle can look at a fifo only while it is open.
+			await(context.Background(), time.Now().Add(s.patience), p.onTheWay)
 			p.dst.done()
 		})
 	}
@@ -170,14 +168,15 @@ func (s *stdio) Resize(size pod.Size) error {
 // end at most. containerd's client closes its ends of the fifos soon after the answer to Wait, whether
 // or not it has read them.
 func (s *stdio) Settle(ctx context.Context, end time.Time) {
-	ctx, cancel := context.WithDeadline(ctx, end.Add(s.patience))
-	defer cancel()
-	await(ctx, func() bool { return !s.onTheWay() })
+	await(ctx, end.Add(s.patience), s.onTheWay)
 }
 
-// await waits until pipes are empty. No event tells that, so await looks.
-func await(ctx context.Context, empty func() bool) {
-	for pause := 50 * time.Microsecond; ctx.Err() == nil && !empty(); pause = min(2*pause, 20*time.Millisecond) {
+// await waits until no bytes are on their way, until the time limit, or until ctx is done. The kernel
+// has no event for a pipe that becomes empty, so await looks.
+func await(ctx context.Context, limit time.Time, onTheWay func() bool) {
+	ctx, cancel := context.WithDeadline(ctx, limit)
+	defer cancel()
+	for pause := 50 * time.Microsecond; ctx.Err() == nil && onTheWay(); pause = min(2*pause, 20*time.Millisecond) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -11,13 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
-
-// clock is the form of the times that tell what happened first.
-const clock = "15:04:05.000000"
 
 // unified reports whether all of the machine's controllers are in a hierarchy of version 2.
 func unified() bool {
@@ -81,7 +77,6 @@ func (c *column) makePodCgroup(t *testing.T, path string) {
 	case c.systemd:
 		startSlice(t, filepath.Base(path))
 	default:
-		t.Cleanup(func() { t.Logf("the pod's cgroup %s was removed by %s", path, time.Now().Format(clock)) })
 		mounted := hierarchies(t)
 		for _, root := range slices.Compact(slices.Sorted(maps.Values(mounted))) {
 			makeCgroup(t, root, path)

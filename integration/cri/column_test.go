@@ -205,12 +205,6 @@ func (c *column) expectNothingLeft(t *testing.T) {
 		return len(left) == 0, strings.Join(left, "\n\t")
 	})
 	c.blamed = append(c.blamed, left...)
-	for _, remain := range left {
-		path, is := strings.CutPrefix(remain, "cgroup ")
-		if st, err := os.Stat(path); is && err == nil {
-			t.Logf("%s was made or changed at %s", remain, st.ModTime().Format(clock))
-		}
-	}
 }
 
 // forgiven reports whether a remain is a known one. runc's shim leaves the sockets of pods

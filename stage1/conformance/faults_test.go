@@ -171,13 +171,15 @@ exit 0`
 	program = `root=$(sed -n 's/.*"rootfs":"\([^"]*\)".*/\1/p' "$RKT_STAGE1_REQUEST")
 [ -n "$root" ] || root=$(sed -n 's/.*"root":{"path":"\([^"]*\)".*/\1/p' "$RKT_BUNDLE/config.json")
 `
-	inspectWithMore = program + `chroot "$root" /bin/stage1-verify-app inspect 7</dev/null 3>&- 4>&- & pid=$!; ready $pid; wait $pid; exit`
-	inspectInside   = program + `(chroot "$root" /bin/stage1-verify-app inspect 7</dev/null; exec sleep 1000) 3>&- 4>&- & ready $!; exit`
-	nothing         = `exit 0`
-	anotherFormat   = `edit 's#"/bin/no-format"#"/bin/stage1-verify-app","exit","0"#'`
-	noEnvironment   = `edit 's/VERIFY=[^"]*/VERIFY=/'`
-	tracedProgram   = `edit "s/VERIFY=/RKT_TRACEPARENT=$RKT_TRACEPARENT\",\"VERIFY=/"`
-	noSize          = `edit 's/"consoleSize":{[^}]*},*//'`
+	inspectWithMore = program + `chroot "$root" /bin/stage1-verify-app inspect 7</dev/null 3>&- 4>&- & pid=$!
+read -r stat <"/proc/$pid/stat"; set -- $stat # a process that was reaped is recognised by its start time alone
+echo "{\"pid\": $pid, \"starttime\": ${22}}" >&"$RKT_READY_FD"; wait $pid; exit`
+	inspectInside = program + `(chroot "$root" /bin/stage1-verify-app inspect 7</dev/null; exec sleep 1000) 3>&- 4>&- & ready $!; exit`
+	nothing       = `exit 0`
+	anotherFormat = `edit 's#"/bin/no-format"#"/bin/stage1-verify-app","exit","0"#'`
+	noEnvironment = `edit 's/VERIFY=[^"]*/VERIFY=/'`
+	tracedProgram = `edit "s/VERIFY=/RKT_TRACEPARENT=$RKT_TRACEPARENT\",\"VERIFY=/"`
+	noSize        = `edit 's/"consoleSize":{[^}]*},*//'`
 )
 
 // Faulty holders of a pod's namespaces: one with a writable /proc, and one whose program

@@ -67,6 +67,9 @@ func (c *column) runningBy(t *testing.T, runtime string, args []string, opts ...
 	if err := task.Start(c.context(t)); err != nil {
 		t.Fatalf("start %s: %v", task.ID(), err)
 	}
+	if runtime == runcsShim {
+		c.byRunc = append(c.byRunc, task.ID())
+	}
 	return task
 }
 

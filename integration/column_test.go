@@ -20,6 +20,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
+// runcsShim is the runtime that runc's shim serves.
+const runcsShim = "io.containerd.runc.v2"
+
 // column is one runtime with its containerd.
 type column struct {
 	name    string // native, oci, nspawn, kvm, runc
@@ -29,6 +32,7 @@ type column struct {
 	daemon  *daemon.Daemon
 	client  *containerd.Client
 	serial  int
+	byRunc  []string // ids of containers that runc's shim has made
 	// blamed are remains for which a test has already failed.
 	blamed []string
 	// few means that the column runs only the cases of inShort and its own cases, or, if it is kvm,
@@ -48,7 +52,7 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 	case "kvm":
 		c.runtime, c.few = machines.Runtime, true
 	case "runc":
-		c.runtime = "io.containerd.runc.v2"
+		c.runtime = runcsShim
 	case "crun", "runsc", currentRunc:
 		c.name, c.wraps, c.runtime = "oci", name, "io.containerd.rkt-"+name+".v1"
 		c.few = name == "runsc" // it differs much from the others
@@ -165,6 +169,11 @@ func (c *column) remains() ([]string, error) {
 	var err error
 	if s.Pods, err = suite.pods.Of(dataDir(c.daemon.Dir())); err != nil {
 		return nil, err
+	}
+	// If its connection to runc's shim ends during the Delete of a task, containerd removes the bundle
+	// while `runc delete` writes a log there. Then it leaves the rest.
+	for _, id := range c.byRunc {
+		_ = os.RemoveAll(c.daemon.Bundle("." + id))
 	}
 	return s.Remains()
 }

@@ -196,7 +196,7 @@ func TestAnHourOfProbesLeavesLessMemoryThanWithRunc(t *testing.T) {
 	)
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		ours := c.running(t, []string{"testprog", "sleep", "1000000"})
-		runcs := c.runningBy(t, "io.containerd.runc.v2", []string{"testprog", "sleep", "1000000"})
+		runcs := c.runningBy(t, runcsShim, []string{"testprog", "sleep", "1000000"})
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for i := range probes {
@@ -245,7 +245,7 @@ func TestManyContainersOfAPodTakeNoMoreMemoryThanWithRunc(t *testing.T) {
 			return tasks, files
 		}
 		ours, files := pod(c.runtime)
-		runcs, filesRunc := pod("io.containerd.runc.v2")
+		runcs, filesRunc := pod(runcsShim)
 		t.Logf("%d containers in a pod: %d files open, with runc's shim %d", n, files, filesRunc)
 		if most := filesOfPod + n*filesOfContainer; files > most {
 			t.Errorf("%d containers have %d files open, more than %d", n, files, most)

@@ -39,7 +39,7 @@ func TestMemoryOfPodsKeepsToItsBudget(t *testing.T) {
 		}
 		for _, n := range counts {
 			ours := c.overheadOf(t, "Pss", c.runtime, n)
-			runcs := c.overheadOf(t, "Pss", "io.containerd.runc.v2", n)
+			runcs := c.overheadOf(t, "Pss", runcsShim, n)
 			t.Logf("%d containers: %.1f MB each, with runc's shim %.1f MB", n, perMB(ours, n), perMB(runcs, n))
 			if float64(ours) > worstRatio*float64(runcs) {
 				t.Errorf("%d containers cost %.1f MB each, with runc's shim %.1f MB", n, perMB(ours, n), perMB(runcs, n))

@@ -18,7 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
-// data is a data stream of the host.
+// data is a data stream of the host. Without a Stream it stands for /dev/null.
 type data struct {
 	*channel.Stream
 	input *bufio.Reader // Input and End
@@ -67,16 +67,26 @@ func (s *streams) takeAll(ctx context.Context, c *call) ([]data, error) {
 	}
 	var all []data
 	for _, n := range c.Streams {
+		if n == channel.Null && !c.Call.Terminal {
+			all = append(all, data{})
+			continue
+		}
 		d, err := s.take(ctx, n)
 		if err != nil {
-			for _, d := range all {
-				_ = d.Close()
-			}
+			closeStreams(all)
 			return nil, err
 		}
 		all = append(all, d)
 	}
 	return all, nil
+}
+
+func closeStreams(all []data) {
+	for _, d := range all {
+		if d.Stream != nil {
+			_ = d.Close()
+		}
+	}
 }
 
 // feed writes the input of a stream to a file, until its end or until nothing reads the file.
@@ -111,21 +121,29 @@ func (d data) fetch(from *os.File) {
 // caller closes the files when the process has them.
 func pipes(streams []data) (files [3]*os.File, err error) {
 	var ends [3]*os.File
-	for i := range files {
-		r, w, err := os.Pipe()
+	for i, d := range streams {
+		var r, w *os.File
+		if d.Stream == nil {
+			w, err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		} else if r, w, err = os.Pipe(); i == 0 {
+			r, w = w, r
+		}
+		files[i], ends[i] = w, r
 		if err != nil {
 			closeAll(files[:]...)
 			closeAll(ends[:]...)
 			return files, err
 		}
-		files[i], ends[i] = w, r
-		if i == 0 {
-			files[i], ends[i] = r, w
+	}
+	for i, d := range streams {
+		switch {
+		case d.Stream == nil:
+		case i == 0:
+			go d.feed(ends[i], func() { ends[i].Close() })
+		default:
+			go d.fetch(ends[i])
 		}
 	}
-	go streams[0].feed(ends[0], func() { ends[0].Close() })
-	go streams[1].fetch(ends[1])
-	go streams[2].fetch(ends[2])
 	return files, nil
 }
 

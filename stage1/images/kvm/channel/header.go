@@ -13,7 +13,10 @@ import (
 
 // ProtocolVersion is the version of the messages. Host and agent are built together, so they
 // refuse every other one.
-const ProtocolVersion = "1"
+const ProtocolVersion = "2"
+
+// Null is the number of no stream.
+const Null = 0
 
 // Header is the document of a call. Exactly one of Call, Run, Resize, Size, Network
 // and PowerOff is set.
@@ -22,7 +25,7 @@ type Header struct {
 	// consoleSocket are absent: the agent makes them.
 	Call *abi.Request `json:"call,omitempty"`
 	// Streams are the numbers of the data streams for descriptors 0, 1 and 2 of Call, or the
-	// number of the one for its terminal.
+	// number of the one for its terminal. Null stands for the guest's /dev/null.
 	Streams []uint32 `json:"streams,omitempty"`
 	// Disk is the root of the app of Call. Without it the root is in the share.
 	Disk *Disk `json:"disk,omitempty"`

@@ -19,7 +19,19 @@ func (p *process) carry() {
 		p.carried.Go(func() { p.output(stream, tty) })
 		return
 	}
-	stdin, file := p.streams[0], p.files[0]
+	for i, stream := range p.streams {
+		switch file := p.files[i]; {
+		case stream == nil:
+		case i == 0:
+			p.input(stream, file)
+		default:
+			p.carried.Go(func() { p.output(stream, file) })
+		}
+	}
+}
+
+// input carries the standard input.
+func (p *process) input(stdin *channel.Stream, file *os.File) {
 	p.carried.Go(func() {
 		send(stdin, file)
 		_ = file.Close()
@@ -31,9 +43,6 @@ func (p *process) carry() {
 		_ = file.Close()
 		_ = stdin.Close()
 	})
-	for i := 1; i < len(p.streams); i++ {
-		p.carried.Go(func() { p.output(p.streams[i], p.files[i]) })
-	}
 }
 
 // send sends what a file or connection has, and then the end of the input. It reads no more than the machine
@@ -78,7 +87,7 @@ func (p *process) output(from *channel.Stream, to *os.File) {
 
 // hush ends the input of a process that has ended, and bounds its outputs.
 func (p *process) hush() {
-	if len(p.files) == 3 {
+	if len(p.files) == 3 && p.files[0] != nil {
 		_ = p.files[0].Close()
 		p.streams[0].Expire()
 	}
@@ -86,6 +95,8 @@ func (p *process) hush() {
 	defer p.mu.Unlock()
 	p.silent = true
 	for _, s := range p.streams {
-		_ = s.SetReadDeadline(time.Now().Add(lastWords))
+		if s != nil {
+			_ = s.SetReadDeadline(time.Now().Add(lastWords))
+		}
 	}
 }

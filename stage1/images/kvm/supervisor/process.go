@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ type process struct {
 	release *os.File // ends the proxy when it is closed
 	inside  int      // pid in the machine
 	streams []*channel.Stream
-	files   []*os.File // the host's ends of the streams, in the same order
+	files   []*os.File // the host's ends of the streams, in the same order; both nil for /dev/null
 	carried sync.WaitGroup
 
 	finish sync.Once
@@ -69,6 +70,10 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 			if f == nil {
 				return nil, fmt.Errorf("%s: descriptor %d is not open", c.Entrypoint, fd)
 			}
+			if isNull(f) {
+				p.files = append(p.files, nil)
+				continue
+			}
 			own, err := duplicate(f)
 			if err != nil {
 				return nil, err
@@ -76,7 +81,11 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 			p.files = append(p.files, own)
 		}
 	}
-	for range p.files {
+	for _, f := range p.files {
+		if f == nil {
+			p.streams = append(p.streams, nil)
+			continue
+		}
 		stream, err := s.Session.Open(ctx, channel.Data, nil)
 		if err != nil {
 			return nil, err
@@ -166,6 +175,10 @@ func (s *Supervisor) startProxy(group *abi.Cgroup, root string, tty *terminal) (
 // numbers returns the numbers of the streams, for the header of the call.
 func (p *process) numbers() (n []uint32) {
 	for _, s := range p.streams {
+		if s == nil {
+			n = append(n, channel.Null)
+			continue
+		}
 		n = append(n, s.Number())
 	}
 	return n
@@ -281,13 +294,27 @@ func (p *process) drop() {
 // closeStreams ends all streams at once.
 func (p *process) closeStreams() {
 	for _, s := range p.streams {
-		s.Expire()
-		_ = s.Close()
+		if s != nil {
+			s.Expire()
+			_ = s.Close()
+		}
 	}
 	for _, f := range p.files {
-		_ = f.Close()
+		if f != nil {
+			_ = f.Close()
+		}
 	}
 	p.carried.Wait()
+}
+
+// isNull reports whether a file is /dev/null. A process in the machine then gets the machine's.
+func isNull(f *os.File) bool {
+	st, err := f.Stat()
+	if err != nil || st.Mode().Type() != os.ModeDevice|os.ModeCharDevice {
+		return false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && sys.Rdev == unix.Mkdev(1, 3)
 }
 
 // duplicate returns a copy of a file of a call, which the server closes. Its Close ends a Read

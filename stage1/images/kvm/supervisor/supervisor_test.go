@@ -113,7 +113,7 @@ func TestWhatNoAgentSaysEndsTheMachine(t *testing.T) {
 }
 
 func TestAnAgentThatIsNoneOrAnotherOneIsRefused(t *testing.T) {
-	for _, text := range []string{"version 1\n2", "version 100\n", "exit 1\n0", "hello"} {
+	for _, text := range []string{"version 1\n1", "version 100\n", "exit 1\n0", "hello"} {
 		c, g, _ := connect(t)
 		go func() {
 			s := <-g.hello
@@ -239,6 +239,37 @@ func TestAnInputIsReadAsFarAsTheMachineTakesIt(t *testing.T) {
 	w.guest.stream((<-numbers)[0]).Close() // the program has closed its input
 	if err := wait.For(t, "the client's write", ended); !errors.Is(err, unix.EPIPE) {
 		t.Error(err)
+	}
+}
+
+func TestDevNullIsTheMachinesOwn(t *testing.T) {
+	w := newWorld(t)
+	r, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	files := null(t)
+	files[1] = out
+	numbers := make(chan []uint32, 1)
+	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
+		numbers <- h.Streams
+		succeed(s, h)
+	})
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, files); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	got := <-numbers
+	if got[0] != channel.Null || got[1] == channel.Null || got[2] != channel.Null {
+		t.Fatalf("the streams are %d", got)
+	}
+	if err := channel.Send(w.guest.stream(got[1]), channel.Input, []byte("x")); err != nil {
+		t.Error(err)
+	}
+	w.tell("exit a code=7")
+	if got := w.next(); got != "exit a code=7" {
+		t.Errorf("the notice is %q", got)
 	}
 }
 

@@ -44,7 +44,7 @@ func config() *yamux.Config {
 func Host(conn io.ReadWriteCloser) (*Session, error) { return host(conn, config()) }
 
 func host(conn io.ReadWriteCloser, c *yamux.Config) (*Session, error) {
-	s, err := yamux.Client(&filter{ReadWriteCloser: conn}, c)
+	s, err := yamux.Client(&filter{ReadWriteCloser: gather(conn)}, c)
 	return &Session{s}, err
 }
 
@@ -53,7 +53,7 @@ func Guest(conn io.ReadWriteCloser) (*Session, error) {
 	c := config()
 	c.EnableKeepAlive = false // the host refuses an agent's pings
 	c.StreamCloseTimeout = 0  // a client of the host may read the rest of an output after hours
-	s, err := yamux.Server(conn, c)
+	s, err := yamux.Server(gather(conn), c)
 	return &Session{s}, err
 }
 

@@ -23,6 +23,7 @@ func asNobody(path string, args ...string) (string, error) {
 	c := exec.Command(path, args...)
 	c.Dir = "/"
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	defer children.Expect()() // the command's process is not to be reaped as an orphan
 	out, err := c.Output()
 	return strings.TrimSpace(string(out)), err
 }

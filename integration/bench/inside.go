@@ -47,7 +47,8 @@ func measureInside(ctx context.Context, b *bench) error {
 }
 
 // Forks of one sample by hand. The processor time of one is the difference of a run with few and a run
-// with many, because the run is itself an exec.
+// with many, because the run is itself an exec. A run before them brings the programs into the
+// machine's memory.
 const (
 	fewForks  = 4
 	manyForks = 24
@@ -56,6 +57,9 @@ const (
 // measureByHand has the test program, in a container, fork, execute true and wait. It measures the time
 // itself.
 func (b *bench) measureByHand(ctx context.Context, task containerd.Task, how string, took, cpu operation, record recorder) error {
+	if _, err := b.output(ctx, task, "testprog", "forks", strconv.Itoa(fewForks), how, "/bin/true"); err != nil {
+		return err
+	}
 	var used [2]float64
 	for i, n := range []int{fewForks, manyForks} {
 		before, err := b.meter.settled(ctx)

@@ -134,12 +134,15 @@ func (r *rig) bootBare(ctx context.Context) (_ *bareMachine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m.cmd = exec.CommandContext(ctx, r.machines.host, "boot", string(text))
+	// The shell waits until it is in the meter's cgroups, because what was started before is not counted.
+	m.cmd = exec.CommandContext(ctx, "sh", "-c", `read -r _ && exec "$@"`, "sh", r.machines.host, "boot", string(text))
 	m.cmd.Stderr = &m.said
 	m.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // without the terminal's interrupt
-	if m.end, err = m.cmd.StdinPipe(); err != nil {
+	stdin, err := m.cmd.StdinPipe()
+	if err != nil {
 		return nil, err
 	}
+	m.end = stdin
 	out, err := m.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -148,6 +151,9 @@ func (r *rig) bootBare(ctx context.Context) (_ *bareMachine, err error) {
 		return nil, err
 	}
 	err = r.meter.take(m.cmd.Process.Pid)
+	if err == nil {
+		_, err = io.WriteString(stdin, "\n")
+	}
 	if err == nil {
 		if _, e := fmt.Fscanln(out, &m.qemu); e != nil {
 			err = fmt.Errorf("the machine is not up: %w", e)

@@ -35,8 +35,8 @@ func columnsNamed(list string) ([]node.Handler, error) {
 		{Name: "runc", Runtime: runcRuntime, Sandboxer: "podsandbox"},
 		{Name: "rkt", Runtime: "io.containerd.rkt.v1", Sandboxer: "podsandbox"},
 		{Name: "rkt-shim", Runtime: "io.containerd.rkt.v1", Sandboxer: "shim"},
-		{Name: "kvm", Runtime: machines.Runtime, Sandboxer: "podsandbox"},
-		{Name: "kvm-shim", Runtime: machines.Runtime, Sandboxer: "shim"},
+		{Name: "kvm", Runtime: machines.Runtime, Sandboxer: "podsandbox", NoHostDevices: true},
+		{Name: "kvm-shim", Runtime: machines.Runtime, Sandboxer: "shim", NoHostDevices: true},
 	}
 	var found []node.Handler
 	for name := range strings.SplitSeq(list, ",") {

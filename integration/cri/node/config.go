@@ -32,6 +32,9 @@ func config(opts Options) string {
 		if h.CgroupWritable {
 			b.WriteString("  cgroup_writable = true\n")
 		}
+		if h.NoHostDevices {
+			b.WriteString("  privileged_without_host_devices = true\n")
+		}
 		if h.Options != "" {
 			fmt.Fprintf(&b, "  [plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s.options]\n%s\n", h.Name, h.Options)
 		}

@@ -33,6 +33,8 @@ type Handler struct {
 	Options string
 	// CgroupWritable lets containers write to their cgroups. Version 1 does not support that.
 	CgroupWritable bool
+	// NoHostDevices gives privileged containers no devices of the node.
+	NoHostDevices bool
 }
 
 // Options describe how a node runs.

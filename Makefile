@@ -191,7 +191,7 @@ test-kvm-kit: build kvm ## the kit's checks of the stage1 kvm, into docs/
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && scripts/emulated '$(BIN)' "$$dir/kvm" && \
 	go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md -mark kit-kvm -timeout 15m "$$dir/kvm"
 
-test-kvm-critest: deps build kvm ## critest, by runc and with machines, which takes hours (CRITEST_FLAGS)
+test-kvm-critest: deps build kvm ## critest, by runc and with machines in both modes (CRITEST_FLAGS)
 	@scripts/deps $(QEMU_$(ARCH))
 	@go -C integration run ./crisuites -suite critest -bin $(BIN) -columns runc,kvm,kvm-shim -timeout 6h -document $(CURDIR)/docs/results/kubernetes.md $(CRITEST_FLAGS)
 

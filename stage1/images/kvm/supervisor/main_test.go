@@ -272,6 +272,20 @@ func null(t *testing.T) (files [3]*os.File) {
 	return files
 }
 
+// addWith adds the app "a" with these files, and returns the numbers of its streams.
+func (w *world) addWith(files [3]*os.File) []uint32 {
+	w.t.Helper()
+	numbers := make(chan []uint32, 1)
+	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
+		numbers <- h.Streams
+		succeed(s, h)
+	})
+	if err := w.call(w.t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, files); err != nil {
+		w.t.Fatal(err)
+	}
+	return <-numbers
+}
+
 // add adds and starts an app.
 func (w *world) add(app string) *process {
 	w.t.Helper()

@@ -178,17 +178,10 @@ func TestAMachineThatFloodsAnOutputWaitsForItsReader(t *testing.T) {
 	defer r.Close()
 	files := null(t)
 	files[1] = out
-	numbers := make(chan []uint32, 1)
-	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
-		numbers <- h.Streams
-		succeed(s, h)
-	})
-	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, files); err != nil {
-		t.Fatal(err)
-	}
+	numbers := w.addWith(files)
 	out.Close()
 	var sent atomic.Int64
-	flood := w.guest.stream((<-numbers)[1])
+	flood := w.guest.stream(numbers[1])
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -214,14 +207,7 @@ func TestAnInputIsReadAsFarAsTheMachineTakesIt(t *testing.T) {
 	defer client.Close()
 	files := null(t)
 	files[0] = in
-	numbers := make(chan []uint32, 1)
-	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
-		numbers <- h.Streams
-		succeed(s, h)
-	})
-	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, files); err != nil {
-		t.Fatal(err)
-	}
+	numbers := w.addWith(files)
 	in.Close()
 	var written atomic.Int64
 	ended := make(chan error, 1)
@@ -236,7 +222,7 @@ func TestAnInputIsReadAsFarAsTheMachineTakesIt(t *testing.T) {
 		}
 	}()
 	wait.Still(t, "a megabyte is read that the machine does not take", func() bool { return written.Load() > 1<<20 })
-	w.guest.stream((<-numbers)[0]).Close() // the program has closed its input
+	w.guest.stream(numbers[0]).Close() // the program has closed its input
 	if err := wait.For(t, "the client's write", ended); !errors.Is(err, unix.EPIPE) {
 		t.Error(err)
 	}
@@ -251,20 +237,12 @@ func TestDevNullIsTheMachinesOwn(t *testing.T) {
 	defer r.Close()
 	files := null(t)
 	files[1] = out
-	numbers := make(chan []uint32, 1)
-	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
-		numbers <- h.Streams
-		succeed(s, h)
-	})
-	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a"}, files); err != nil {
-		t.Fatal(err)
-	}
+	numbers := w.addWith(files)
 	out.Close()
-	got := <-numbers
-	if got[0] != channel.Null || got[1] == channel.Null || got[2] != channel.Null {
-		t.Fatalf("the streams are %d", got)
+	if numbers[0] != channel.Null || numbers[1] == channel.Null || numbers[2] != channel.Null {
+		t.Fatalf("the streams are %d", numbers)
 	}
-	if err := channel.Send(w.guest.stream(got[1]), channel.Input, []byte("x")); err != nil {
+	if err := channel.Send(w.guest.stream(numbers[1]), channel.Input, []byte("x")); err != nil {
 		t.Error(err)
 	}
 	w.tell("exit a code=7")

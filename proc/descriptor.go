@@ -45,3 +45,8 @@ func WaitRead(file syscall.Conn, f func(fd int) error) error {
 	}
 	return inner
 }
+
+// IsNull reports whether a file is the null device.
+func IsNull(st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
+}

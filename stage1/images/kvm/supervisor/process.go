@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -309,12 +308,9 @@ func (p *process) closeStreams() {
 
 // isNull reports whether a file is /dev/null. A process in the machine then gets the machine's.
 func isNull(f *os.File) bool {
-	st, err := f.Stat()
-	if err != nil || st.Mode().Type() != os.ModeDevice|os.ModeCharDevice {
-		return false
-	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	return ok && sys.Rdev == unix.Mkdev(1, 3)
+	var st unix.Stat_t
+	err := proc.Control(f, func(fd int) error { return unix.Fstat(fd, &st) })
+	return err == nil && proc.IsNull(&st)
 }
 
 // duplicate returns a copy of a file of a call, which the server closes. Its Close ends a Read

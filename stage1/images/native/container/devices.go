@@ -6,6 +6,8 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // makeDevices makes the nodes that every app gets by the OCI spec, and the nodes of the
@@ -127,13 +129,9 @@ func openNull() (int, error) {
 		return -1, fmt.Errorf("open /dev/null: %w", err)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || !isNull(&st) {
+	if err := unix.Fstat(fd, &st); err != nil || !proc.IsNull(&st) {
 		unix.Close(fd)
 		return -1, errors.New("/dev/null is not the null device")
 	}
 	return fd, nil
-}
-
-func isNull(st *unix.Stat_t) bool {
-	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Init is the main function of the process that was made for an app or an exec. It never
@@ -176,7 +178,7 @@ func (a *appInit) reopenNull() error {
 	null := -1
 	for fd := range 3 {
 		var st unix.Stat_t
-		if unix.Fstat(fd, &st) != nil || !isNull(&st) {
+		if unix.Fstat(fd, &st) != nil || !proc.IsNull(&st) {
 			continue
 		}
 		if null < 0 {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // OwnStdio changes the owner of the stdio of an app or exec to the user and group of the
@@ -50,7 +51,7 @@ func chown(fd, uid, gid int) error {
 	} else if err != nil {
 		return err
 	}
-	if isNull(&st) || int(st.Uid) == uid && (gid < 0 || int(st.Gid) == gid) {
+	if proc.IsNull(&st) || int(st.Uid) == uid && (gid < 0 || int(st.Gid) == gid) {
 		return nil
 	}
 	err := unix.Fchown(fd, uid, gid)

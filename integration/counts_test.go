@@ -27,8 +27,8 @@ var operations = []struct {
 	name string
 	most most
 }{
-	{"`ctr run --rm … true`", most{execs: 5, made: 30, renamed: 12, removed: 28, files: 880, cgroup: 170, all: 3000}},
-	{"Create + Start of one more container", most{execs: 2, made: 9, renamed: 5, removed: 1, files: 87, cgroup: 74, all: 700}},
+	{"`ctr run --rm … true`", most{execs: 4, made: 30, renamed: 12, removed: 28, files: 880, cgroup: 170, all: 3000}},
+	{"Create + Start of one more container", most{execs: 1, made: 9, renamed: 5, removed: 1, files: 87, cgroup: 74, all: 700}},
 	{"Exec + Start + Delete", most{files: 10, cgroup: 31, all: 220}},
 	{"Kill + Delete of one of many", most{execs: 1, made: 1, renamed: 1, removed: 5, files: 78, cgroup: 83, all: 550}},
 }
@@ -55,8 +55,12 @@ func TestOperationsMakeNoMoreSystemCallsThanDocumented(t *testing.T) {
 			c.ctr(t, "run", "--rm", "--runtime", runtime, "--fifo-dir", c.fifoDir(nil), image.BusyboxName, c.id(), "true").must(t)
 			c.expectNothingLeft(t)
 		}
-		run() // The first use of a stage1 reads it.
-		next()
+		// The first use of a stage1 renders it, and so does the next one if the stage1 was installed
+		// less than a second before.
+		for renders := true; renders; {
+			run()
+			renders = slices.ContainsFunc(next().Made, func(c strace.Call) bool { return strings.Contains(c.String(), "/trees/") })
+		}
 		run()
 		got[operations[0].name] = next()
 
@@ -123,8 +127,8 @@ func expectNoMore(t *testing.T, what string, calls []strace.Call, most int) {
 }
 
 // ofContainer reports whether a call was made by a container's first process, or an exec's, which
-// may be a child of the supervisor that has executed nothing yet. These make what the spec asks
-// for. Executions count all the same, and so does the entrance into the cgroups.
+// may be a child of the supervisor that has executed nothing yet, or by the supervisor's thread that
+// makes a container's root. These make what the spec asks for. Executions count all the same, and so does the entrance into the cgroups.
 func ofContainer(c strace.Call) bool {
 	for _, ours := range []string{"containerd-shim-", "run ", "gc "} {
 		if strings.HasPrefix(c.Program, ours) {

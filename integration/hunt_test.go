@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -154,12 +156,7 @@ func TestAContainerTakesOverNoExecOfIts(t *testing.T) {
 		for _, prey := range c.preys() {
 			t.Run(prey.name, func(t *testing.T) { c.huntExecs(t, prey, func(*specs.Process) {}) })
 			if c.name == "native" || c.name == "nspawn" {
-				// With this field the process is made by init, and else by a plan of system calls.
-				t.Run(prey.name+", by init", func(t *testing.T) {
-					c.huntExecs(t, prey, func(p *specs.Process) {
-						p.IOPriority = &specs.LinuxIOPriority{Class: specs.IOPRIO_CLASS_BE, Priority: 4}
-					})
-				})
+				t.Run(prey.name+", by init", func(t *testing.T) { c.huntExecs(t, prey, byInit) })
 			}
 		}
 	})
@@ -185,25 +182,42 @@ func (c *column) huntExecs(t *testing.T, prey prey, change func(*specs.Process))
 func TestAContainerTakesOverNoContainerThatJoinsItsNamespaces(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		for _, prey := range c.preys() {
-			t.Run(prey.name, func(t *testing.T) {
-				h := c.hunt(t, prey.hunter...)
-				opts := prey.joins
-				for kind, file := range map[specs.LinuxNamespaceType]string{
-					specs.UserNamespace: "user", specs.PIDNamespace: "pid", specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts",
-				} {
-					if kind != specs.UserNamespace || len(prey.joins) > 0 {
-						opts = append(opts, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", h.task.Pid(), file)}))
-					}
-				}
-				for i := 0; prey.goesOn(i, h); i++ {
-					task := c.task(t, []string{"testprog", "exit", "7"}, opts...)
-					exited := c.wait(t, task)
-					must(t, task.Start(c.context(t)))
-					expectExit(t, exited, 7)
-					deleteTask(t, c.context(t), task)
-				}
-				h.end(t, c, prey.wins)
-			})
+			t.Run(prey.name, func(t *testing.T) { c.huntApps(t, prey) })
+			if c.name == "native" {
+				t.Run(prey.name+", by init", func(t *testing.T) { c.huntApps(t, prey, withInit) })
+			}
 		}
 	})
+}
+
+// byInit gives a process a field with which init makes it, and not a plan of system calls.
+func byInit(p *specs.Process) {
+	p.IOPriority = &specs.LinuxIOPriority{Class: specs.IOPRIO_CLASS_BE, Priority: 4}
+}
+
+// withInit is byInit for the first process of a container.
+func withInit(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
+	byInit(s.Process)
+	return nil
+}
+
+// huntApps lets a hunter attack the first processes of containers that join its namespaces.
+func (c *column) huntApps(t *testing.T, prey prey, opts ...oci.SpecOpts) {
+	h := c.hunt(t, prey.hunter...)
+	opts = append(opts, prey.joins...)
+	for kind, file := range map[specs.LinuxNamespaceType]string{
+		specs.UserNamespace: "user", specs.PIDNamespace: "pid", specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts",
+	} {
+		if kind != specs.UserNamespace || len(prey.joins) > 0 {
+			opts = append(opts, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", h.task.Pid(), file)}))
+		}
+	}
+	for i := 0; prey.goesOn(i, h); i++ {
+		task := c.task(t, []string{"testprog", "exit", "7"}, opts...)
+		exited := c.wait(t, task)
+		must(t, task.Start(c.context(t)))
+		expectExit(t, exited, 7)
+		deleteTask(t, c.context(t), task)
+	}
+	h.end(t, c, prey.wins)
 }

@@ -1,7 +1,9 @@
 package proc_test
 
 import (
+	"bytes"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 
@@ -54,5 +56,19 @@ func TestOnThreadDoesNotEndThePlaceholdersOfThisProcess(t *testing.T) {
 			t.Error(err)
 		}
 		p.Wait()
+	}
+}
+
+// Without that, a thread that is blocked in the kernel could be the one that the kernel gives a SIGCHLD.
+func TestOnThreadTakesNoSignalsOfTheProcess(t *testing.T) {
+	err := proc.OnThread(func() error {
+		status, err := os.ReadFile("/proc/thread-self/status")
+		if !bytes.Contains(status, []byte("SigBlk:\tffffffffffbbfa27\n")) {
+			t.Errorf("%s", status)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

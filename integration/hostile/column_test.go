@@ -65,7 +65,7 @@ func (c *column) isRunc() bool { return c.runtime == "io.containerd.runc.v2" }
 // usesRunc reports whether runc isolates the containers, by its own shim or by ours.
 func (c *column) usesRunc() bool { return c.isRunc() || c.runtime == "io.containerd.rkt-oci.v1" }
 
-// madeByInit reports whether the stage1 has two ways of making an exec, between which a client can choose.
+// madeByInit reports whether the stage1 has two ways of making a process, between which a client can choose.
 func (c *column) madeByInit() bool { return c.shims == shimsDir && !c.usesRunc() && !c.ofMachines() }
 
 // unavailable returns the reason why a column cannot be tried here.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -32,6 +33,7 @@ type lab struct {
 	result *result
 	said   output   // output of attackers and victims in the current try
 	seen   []string // loot of the current try that the test itself has found
+	apps   atomic.Int32
 	execs  atomic.Int32
 	// machine is the group of the containers that are in no pod, if they are apps of a machine.
 	machine string
@@ -261,6 +263,10 @@ func (l *lab) create(s spec) (containerd.Task, error) {
 		l.t.Fatal(err)
 	}
 	opts := append([]oci.SpecOpts{oci.WithImageConfig(img), oci.WithDefaultUnixDevices, oci.WithProcessArgs(s.args...)}, s.opts...)
+	opts = append(opts, func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
+		l.chooseWay(&l.apps, s.Process)
+		return nil
+	})
 	streams := []cio.Opt{cio.WithStreams(nil, &l.said, &l.said), cio.WithFIFODir(filepath.Join(l.daemon.Dir(), "fifo"))}
 	if s.terminal {
 		opts = append(opts, oci.WithTTY)
@@ -305,6 +311,14 @@ func (l *lab) forget(container containerd.Container) {
 	}
 }
 
+// chooseWay has every other process of a kind made by init, if there is a choice: with this field it is,
+// and else by a plan of system calls.
+func (l *lab) chooseWay(made *atomic.Int32, p *specs.Process) {
+	if l.column.madeByInit() && made.Add(1)%2 == 0 {
+		p.IOPriority = &specs.LinuxIOPriority{Class: specs.IOPRIO_CLASS_BE, Priority: 4}
+	}
+}
+
 // exec executes a program in a container and waits for its end. If the program cannot be
 // executed, that is a defence, too.
 func (l *lab) exec(task containerd.Task, args []string, edits ...func(*specs.Process)) (err error) {
@@ -315,10 +329,7 @@ func (l *lab) exec(task containerd.Task, args []string, edits ...func(*specs.Pro
 	}
 	p := *s.Process
 	p.Args, p.Terminal = args, false
-	if l.column.madeByInit() && l.execs.Add(1)%2 == 0 {
-		// With this field the process is made by init, and else by a plan of system calls.
-		p.IOPriority = &specs.LinuxIOPriority{Class: specs.IOPRIO_CLASS_BE, Priority: 4}
-	}
+	l.chooseWay(&l.execs, &p)
 	for _, edit := range edits {
 		edit(&p)
 	}

@@ -32,7 +32,8 @@ type Call struct {
 	Result string
 	// Program is what the process has executed last: the base name of its path, and its last
 	// argument. For a process that has executed nothing it is "child of" and the program of its
-	// nearest ancestor that has.
+	// nearest ancestor that has. For a thread that has joined namespaces it is "thread in a
+	// container of" the program.
 	Program string
 }
 
@@ -56,11 +57,12 @@ type Trace struct {
 	process  map[int]int    // the process of each thread
 	parent   map[int]int    // of each process
 	programs map[int]string // of each process that has executed one
+	joined   map[int]bool   // threads that have joined namespaces, which their process has not
 }
 
 // Open returns a Trace of the files in a directory, from their beginning.
 func Open(dir string) *Trace {
-	return &Trace{dir: dir, read: map[int]int{}, process: map[int]int{}, parent: map[int]int{}, programs: map[int]string{}}
+	return &Trace{dir: dir, read: map[int]int{}, process: map[int]int{}, parent: map[int]int{}, programs: map[int]string{}, joined: map[int]bool{}}
 }
 
 // Next returns the calls that have returned since the last Next, in the order of time for each
@@ -99,7 +101,13 @@ func (t *Trace) Next() ([]Call, error) {
 			program = "child of " + program
 		}
 		for _, c := range calls {
+			if c.Name == "setns" && thread != process && !c.Failed() {
+				t.joined[thread] = true
+			}
 			c.Program = program
+			if t.joined[thread] {
+				c.Program = "thread in a container of " + program
+			}
 			all = append(all, c)
 		}
 	}

@@ -42,6 +42,7 @@ func TestCallsAreCountedByProgram(t *testing.T) {
 	trace := Open(dir)
 	write(t, dir, "10", `execve("/data/bin/shim", ["/data/bin/shim", "-id", "x", "start"], 0x7ffe /* 9 vars */) = 0
 clone(child_stack=NULL, flags=CLONE_VM|CLONE_THREAD|SIGCHLD) = 11
+clone(child_stack=NULL, flags=CLONE_VM|CLONE_THREAD|SIGCHLD) = 14
 futex(0x1234, FUTEX_WAIT_PRIVATE, 0, NULL <unfinished ...>
 `)
 	write(t, dir, "11", `clone3({flags=CLONE_NEWPID, exit_signal=SIGCHLD}, 88) = 2 /* 12 in strace's PID NS */
@@ -59,6 +60,10 @@ clone(child_stack=NULL, flags=SIGCHLD) = 13
 `)
 	write(t, dir, "13", `write(7</sys/fs/cgroup/pids/a/tasks>, "0", 1) = 1
 `)
+	write(t, dir, "14", `openat(AT_FDCWD</>, "/data/before", O_RDONLY) = 3</data/before>
+setns(4<anon_inode:[pidfd]>, CLONE_NEWNS) = 0
+mkdirat(AT_FDCWD</data>, "root", 0755) = 0
+`)
 	n := next(t, trace)
 	for _, want := range []struct {
 		what  string
@@ -66,10 +71,10 @@ clone(child_stack=NULL, flags=SIGCHLD) = 13
 		by    []string
 	}{
 		{"execs", n.Execs, []string{"init", "shim start"}},
-		{"made", n.Made, []string{"init", "shim start"}},
+		{"made", n.Made, []string{"init", "shim start", "thread in a container of shim start"}},
 		{"removed", n.Removed, nil},
 		{"cgroup", n.Cgroup, []string{"child of init", "init"}},
-		{"files", n.Files, []string{"init", "init", "shim start"}},
+		{"files", n.Files, []string{"init", "init", "shim start", "shim start", "thread in a container of shim start"}},
 	} {
 		if got := programs(want.calls); !slices.Equal(got, want.by) {
 			t.Errorf("%s: by %q, want %q: %v", want.what, got, want.by, want.calls)

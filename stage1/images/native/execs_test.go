@@ -60,12 +60,12 @@ func readAll(t *testing.T, r *os.File) string {
 	}
 }
 
-// inits returns the lines of the supervisor's log about execs that init has made.
-func (p *pod) inits() []string {
+// inits returns the lines of the supervisor's log about apps or execs that init has made.
+func (p *pod) inits(what string) []string {
 	p.t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "stage1/rootfs/rkt/native.log"))
 	must(p.t, err)
-	return regexp.MustCompile(`(?m)^\d+ execs by init: .*$`).FindAllString(string(b), -1)
+	return regexp.MustCompile(`(?m)^\d+ `+what+` by init: .*$`).FindAllString(string(b), -1)
 }
 
 // state shows everything that an exec may differ in.
@@ -150,7 +150,7 @@ func TestAnExecIsTheSameByPlanAndByInit(t *testing.T) {
 				}
 				got := map[string]string{}
 				for way, by := range ways {
-					before := len(p.inits())
+					before := len(p.inits("execs"))
 					process := specs.Process{Args: []string{"sh", "-c", state, "a", "b c"}, Cwd: "/", Env: []string{"PATH=/sbin:/bin"}}
 					if c.process != nil {
 						c.process(&process)
@@ -166,22 +166,29 @@ func TestAnExecIsTheSameByPlanAndByInit(t *testing.T) {
 					}
 					p.exited("web", "e", 0, 0)
 					got[way] = regexp.MustCompile(`pipe:\[\d+\]`).ReplaceAllString(output, "pipe")
-					if after := p.inits(); way == "by plan" && len(after) > before {
+					if after := p.inits("execs"); way == "by plan" && len(after) > before {
 						t.Errorf("%s: by init: %q", version, after[before:])
 					}
 				}
 				if !strings.Contains(got["by plan"], "leads a session") {
 					t.Errorf("the state is not whole:\n%s", got["by plan"])
 				}
-				if got["by plan"] != got["by init"] {
-					for i, line := range strings.Split(got["by plan"], "\n") {
-						if other := strings.Split(got["by init"]+strings.Repeat("\n", i), "\n"); other[i] != line {
-							t.Errorf("%s: %q by plan, %q by init", version, line, other[i])
-						}
-					}
-				}
+				differs(t, version, got)
 			}
 		})
+	}
+}
+
+// differs reports lines that a process has written in one way only.
+func differs(t *testing.T, version string, got map[string]string) {
+	t.Helper()
+	if got["by plan"] == got["by init"] {
+		return
+	}
+	for i, line := range strings.Split(got["by plan"], "\n") {
+		if other := strings.Split(got["by init"]+strings.Repeat("\n", i), "\n"); other[i] != line {
+			t.Errorf("%s: %q by plan, %q by init", version, line, other[i])
+		}
 	}
 }
 
@@ -223,7 +230,7 @@ for f in /proc/self/fd/*; do [ -e $f ] && echo $f; done; busybox cut -d " " -f 8
 		if text := got["by plan"]; text != got["by init"] || !strings.Contains(text, "rows 33; columns 77") || !strings.Contains(text, "foreground") {
 			t.Errorf("mapped %v: by plan:\n%s\nby init:\n%s", mapped, text, got["by init"])
 		}
-		if got := p.inits(); len(got) != 1 || !strings.HasSuffix(got[0], "an I/O priority") {
+		if got := p.inits("execs"); len(got) != 1 || !strings.HasSuffix(got[0], "an I/O priority") {
 			t.Errorf("by init: %q", got)
 		}
 	}
@@ -265,7 +272,7 @@ func TestExecsByInitAreCounted(t *testing.T) {
 		p.execute("web", process, nil)
 		p.exited("web", "e", 0, 0)
 	}
-	if got := p.inits(); got != nil {
+	if got := p.inits("execs"); got != nil {
 		t.Errorf("ordinary execs were made by init: %q", got)
 	}
 	ways["by init"](&process)
@@ -274,7 +281,7 @@ func TestExecsByInitAreCounted(t *testing.T) {
 		p.exited("web", "e", 0, 0)
 	}
 	want := []string{"1 execs by init: an I/O priority", "2 execs by init: an I/O priority", "4 execs by init: an I/O priority"}
-	if got := p.inits(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+	if got := p.inits("execs"); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the log has %q, want %q", got, want)
 	}
 }

@@ -98,13 +98,22 @@ func (v *sharedVolume) attack(n int) *adversary {
 // opens.
 const moments = 4
 
+// attacks are the moments, first in Init, and then in a Builder.
+const attacks = 2 * moments
+
+// under makes an app be made while its volume is attacked.
+func (b *box) under(v *sharedVolume, attack int) {
+	b.once, b.planned = true, attack >= moments
+	b.enemy = v.attack(attack%moments + 1)
+}
+
 // attacked is one app that was created while its volume was attacked.
 func attacked(t *testing.T, n int, script string, mounts ...specs.Mount) (*sharedVolume, *result) {
 	t.Helper()
 	v := newSharedVolume(t)
 	b := newBox(t).sh(script).mount(append([]specs.Mount{bindOf(v.dir, "/vol")}, mounts...)...)
 	must(t, os.Symlink("busybox", filepath.Join(b.rootfs, "bin/find")))
-	b.enemy = v.attack(n)
+	b.under(v, n)
 	r := b.run()
 	v.checkSecret()
 	if r.failure != nil || r.code != 0 {
@@ -115,8 +124,8 @@ func attacked(t *testing.T, n int, script string, mounts ...specs.Mount) (*share
 
 func TestCopyingUpIntoAVolumeThatIsRenamedChangesNothingOfTheHosts(t *testing.T) {
 	swaps := 0
-	for n := range moments {
-		v, r := attacked(t, n+1, "find /vol -type f -name f -exec stat -c '%a %u %F' {} +",
+	for n := range attacks {
+		v, r := attacked(t, n, "find /vol -type f -name f -exec stat -c '%a %u %F' {} +",
 			specs.Mount{Destination: "/vol/x", Type: "tmpfs", Source: "tmpfs", Options: []string{"tmpcopyup"}})
 		contains(t, r.output, "4777 12 regular file") // the copy, on the tmpfs
 		swaps += v.swaps
@@ -127,11 +136,18 @@ func TestCopyingUpIntoAVolumeThatIsRenamedChangesNothingOfTheHosts(t *testing.T)
 }
 
 func TestWhatIsRemovedWhileItIsCopiedUpIsNotMissed(t *testing.T) {
+	for _, planned := range []bool{false, true} {
+		removedMeanwhile(t, planned)
+	}
+}
+
+func removedMeanwhile(t *testing.T, planned bool) {
 	v := newSharedVolume(t)
 	must(t, os.WriteFile(filepath.Join(v.dir, "x/stays"), nil, 0o644))
 	b := newBox(t).sh("ls /vol/x").mount(bindOf(v.dir, "/vol"),
 		specs.Mount{Destination: "/vol/x", Type: "tmpfs", Source: "", Options: []string{"tmpcopyup"}})
 	removed := false
+	b.once, b.planned = true, planned
 	b.enemy = &adversary{calls: []int{unix.SYS_OPENAT}, act: func(s *stopped) {
 		if s.path(1) == "f" && !removed {
 			removed = true
@@ -148,8 +164,8 @@ func TestWhatIsRemovedWhileItIsCopiedUpIsNotMissed(t *testing.T) {
 func TestOptionsOfAMountInAVolumeThatIsRenamedAreThatMounts(t *testing.T) {
 	for option, want := range map[string]string{"ro": " ro,", "shared": " shared:", "rnosuid": ",nosuid"} {
 		swaps := 0
-		for n := range moments {
-			v, r := attacked(t, n+1, "cat /proc/self/mountinfo",
+		for n := range attacks {
+			v, r := attacked(t, n, "cat /proc/self/mountinfo",
 				specs.Mount{Destination: "/vol/x", Type: "tmpfs", Source: "attacked", Options: []string{option}})
 			contains(t, lineWith(r.output, " attacked "), want)
 			swaps += v.swaps
@@ -170,7 +186,7 @@ func lineWith(text, word string) string {
 }
 
 func TestARemountChangesTheMountOfTheEarlierEntryOnly(t *testing.T) {
-	for n := range moments {
+	for n := range attacks {
 		v := newSharedVolume(t)
 		must(t, os.RemoveAll(filepath.Join(v.dir, "y")))
 		must(t, os.Symlink("/guarded", filepath.Join(v.dir, "y")))
@@ -179,7 +195,7 @@ func TestARemountChangesTheMountOfTheEarlierEntryOnly(t *testing.T) {
 			bindOf(v.dir, "/vol"),
 			specs.Mount{Destination: "/vol/x", Type: "tmpfs", Source: "attacked"},
 			specs.Mount{Destination: "/vol/x", Type: "none", Options: []string{"remount", "bind", "rw", "nosuid"}})
-		b.enemy = v.attack(n + 1)
+		b.under(v, n)
 		r := b.run()
 		if r.failure != nil {
 			t.Fatalf("moment %d: init failed: %s", n, r.failure.Text)

@@ -53,7 +53,9 @@ type box struct {
 	cgroups []*os.File
 	hooks   func(pid int) // what the supervisor does at "hooks"
 	ready   func(pid int) // what happens between ready and start
-	enemy   *adversary    // acts while Init is at work
+	enemy   *adversary    // acts while Init is at work, or a Builder
+	once    bool          // the app is made in one way only, because it changes what a second one sees
+	planned bool          // and that is a plan and a Builder
 	aged    bool          // the kernel must look like Linux 5.14, without later calls
 }
 
@@ -181,8 +183,31 @@ func (b *box) attr() *syscall.SysProcAttr {
 	return attr
 }
 
-// run makes the app and waits for its end.
+// run makes the app and waits for its end. Init makes it, and then a plan and a Builder do, if they
+// can; what is seen of both has to be the same.
 func (b *box) run() *result {
+	b.t.Helper()
+	if b.once && b.planned {
+		r := b.byPlan()
+		if r == nil {
+			b.t.Fatal("Init would make the app")
+		}
+		return r
+	}
+	r := b.byInit()
+	if b.once {
+		return r
+	}
+	if planned := b.byPlan(); planned != nil {
+		if text := planned.text(); text != r.text() {
+			b.t.Errorf("by plan:\n%s\nby init:\n%s", text, r.text())
+		}
+	}
+	return r
+}
+
+// byInit makes the app by Init and waits for its end.
+func (b *box) byInit() *result {
 	b.t.Helper()
 	p, err := PrepareApp(AppRequest{Request: b.request, Spec: b.spec, CgroupFiles: b.cgroups})
 	if err != nil {
@@ -311,13 +336,10 @@ func (b *box) ok() string {
 // fails runs the app, which must fail before it is ready, and returns the error.
 func (b *box) fails() string {
 	b.t.Helper()
-	p, err := PrepareApp(AppRequest{Request: b.request, Spec: b.spec})
-	if err != nil {
+	if _, err := PrepareApp(AppRequest{Request: b.request, Spec: b.spec}); err != nil {
 		return err.Error()
 	}
-	cmd := exec.Command("/proc/self/exe")
-	cmd.SysProcAttr = b.attr()
-	r := b.execute(cmd, p)
+	r := b.run()
 	if r.failure == nil {
 		b.t.Fatalf("did not fail; steps %v, output %s", r.steps, r.output)
 	}

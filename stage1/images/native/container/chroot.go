@@ -34,7 +34,7 @@ func validateChroot(spec *specs.Spec, ns namespaces) error {
 }
 
 // openChroot opens the app's root and makes its devices.
-func (a *appInit) openChroot() error {
+func (a *builder) openChroot() error {
 	fd, err := unix.Open(a.Rootfs.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open rootfs %s: %w", a.Rootfs.Path, err)

@@ -12,7 +12,7 @@ import (
 
 // makeDevices makes the nodes that every app gets by the OCI spec, and the nodes of the
 // app's spec.
-func (a *appInit) makeDevices() error {
+func (a *builder) makeDevices() error {
 	for i := range a.Devices {
 		d := &a.Devices[i]
 		if err := a.makeDevice(d); err != nil {
@@ -22,7 +22,7 @@ func (a *appInit) makeDevices() error {
 	return nil
 }
 
-func (a *appInit) makeDevice(d *device) error {
+func (a *builder) makeDevice(d *device) error {
 	clean, err := a.root.follow(path.Dir(d.Path))
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func finishNode(dir int, name string, d *device) error {
 }
 
 // linkDevices makes the symbolic links that programs expect in /dev.
-func (a *appInit) linkDevices() error {
+func (a *builder) linkDevices() error {
 	dev, _, err := a.root.target("/dev", 0, false)
 	if err != nil {
 		return fmt.Errorf("open /dev: %w", err)

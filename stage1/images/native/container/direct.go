@@ -2,6 +2,7 @@ package container
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -67,6 +68,44 @@ func (p *Prepared) Program() (program *fork.Program, why string) {
 		program.Label = &fork.Label{Proc: procfs, Names: [2]string{"attr/apparmor/exec", "attr/exec"}, Value: "exec " + r.AppArmor}
 	}
 	return program, ""
+}
+
+// First returns what Program returns, for the first process of an app whose root a Builder makes.
+func (p *Prepared) First() (program *fork.Program, why string) {
+	c := p.config
+	first := &fork.First{CgroupNamespace: c.CgroupNamespace}
+	special := false // a procfs
+	paths := slices.Concat(c.Masked, c.Readonly)
+	for _, m := range c.Mounts {
+		paths = append(paths, m.Destination)
+		if m.newProcfs() {
+			first.Procfs++
+			special = special || m.aside()
+		}
+	}
+	for _, f := range []struct {
+		what string
+		set  bool
+	}{
+		{"a user namespace", c.UserNamespace},
+		{"no mount namespace of its own", c.Rootfs.Chroot || c.Rootfs.File != 0},
+		{"no pivot_root", c.Rootfs.NoPivotRoot},
+		{"a terminal", c.Terminal},
+		{"hooks", c.RuntimeHooks || c.Hooks != nil},
+		{"network devices", c.NetDevices},
+		{"options of a procfs", special},
+		{"a path of the process's own", slices.ContainsFunc(paths, func(p string) bool {
+			return strings.HasPrefix(p, "/proc/self") || strings.HasPrefix(p, "/proc/thread-self")
+		})},
+	} {
+		if f.set {
+			return nil, f.what
+		}
+	}
+	if program, why = p.Program(); program != nil {
+		program.First = first
+	}
+	return program, why
 }
 
 // openProc opens the host's procfs. Close closes it. It is not one of Files, so Init does not

@@ -31,6 +31,35 @@ func TestOnlyRareExecsNeedInit(t *testing.T) {
 	}
 }
 
+func TestOnlyRareAppsNeedInit(t *testing.T) {
+	for what, change := range map[string]func(*config){
+		"":                              func(*config) {},
+		"a user namespace":              func(c *config) { c.UserNamespace = true },
+		"no mount namespace of its own": func(c *config) { c.Rootfs.Chroot = true },
+		"no pivot_root":                 func(c *config) { c.Rootfs.NoPivotRoot = true },
+		"a terminal":                    func(c *config) { c.Terminal = true },
+		"hooks":                         func(c *config) { c.RuntimeHooks = true },
+		"network devices":               func(c *config) { c.NetDevices = true },
+		"options of a procfs":           func(c *config) { c.Mounts[0].Data = `a\,b` },
+		"a path of the process's own":   func(c *config) { c.Masked = []string{"/proc/self/environ"} },
+		"an SELinux label":              func(c *config) { c.Process.SELinux = "x" }, // as of an exec
+	} {
+		c := &config{Rootfs: &rootfs{}, CgroupNamespace: true, Process: process{Args: []string{"x"}}, Mounts: []mount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Data: "hidepid=2"},
+			{Destination: "/proc", Type: "proc", Flags: unix.MS_REMOUNT},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+		}}
+		change(c)
+		program, why := (&Prepared{config: c}).First()
+		if why != what || (program == nil) != (what != "") {
+			t.Errorf("%s: %v, %q", what, program, why)
+		}
+		if what == "" && (program.First.Procfs != 1 || !program.First.CgroupNamespace) {
+			t.Errorf("the first process: %+v", program.First)
+		}
+	}
+}
+
 func TestAProgramIsLookedForInItsOwnPath(t *testing.T) {
 	for _, c := range []struct {
 		name, path string

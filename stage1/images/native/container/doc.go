@@ -21,7 +21,9 @@
 //	        ──── go ────▶
 //	        ◀─── EOF ────   execve succeeded, or the process has died
 //
-// An ordinary exec needs no Init: Prepared.Program translates it for package fork. Any other
+// An ordinary app or exec needs no Init: Prepared.First and Prepared.Program translate its process
+// for package fork, and a Builder makes the root of the app meanwhile, with the code of Init, in a
+// thread of the supervisor that joins the process's namespaces. Any other
 // exec has fewer steps than an app: its process joins the app's namespaces and sends exec. A
 // process in a user namespace has no right to set some of its limits. It sends "limits",
 // the supervisor calls Prepared.Limit and answers "go".

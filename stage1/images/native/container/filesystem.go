@@ -17,12 +17,16 @@ type parameter struct {
 
 // newFilesystem makes the filesystem of an entry as a detached mount. No path of the app
 // leads to it. The caller can fill it and attach it through the descriptor.
-func (a *appInit) newFilesystem(m *mount) (int, error) {
+func (a *builder) newFilesystem(m *mount) (int, error) {
 	var fd int
 	var err error
-	if parameters, ok := m.parameters(); ok {
+	parameters, ok := m.parameters()
+	switch {
+	case m.Type == "proc" && m.File != 0: // the app's first process has opened it
+		fd, err = mountOpened(m.File, m.Source, parameters, attributes(m.Flags))
+	case ok:
 		fd, err = fsmount(m.Type, m.Source, parameters, attributes(m.Flags))
-	} else {
+	default:
 		fd, err = a.mountAside(m)
 	}
 	if m.Type == "cgroup2" && m.File != 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EBUSY)) {
@@ -32,7 +36,11 @@ func (a *appInit) newFilesystem(m *mount) (int, error) {
 	if errors.Is(err, unix.ENODEV) {
 		return -1, fmt.Errorf("this kernel knows no filesystem %q: %w", m.Type, err)
 	}
-	return fd, err
+	if err != nil {
+		return -1, err
+	}
+	a.keep(fd)
+	return fd, nil
 }
 
 // fsmount makes a filesystem and a detached mount of it.
@@ -42,7 +50,13 @@ func fsmount(fstype, source string, parameters []parameter, attr uint64) (int, e
 		return -1, err
 	}
 	defer unix.Close(fs)
+	return mountOpened(fs, source, parameters, attr)
+}
+
+// mountOpened does the work of fsmount with a filesystem that fsopen(2) has opened.
+func mountOpened(fs int, source string, parameters []parameter, attr uint64) (int, error) {
 	for _, p := range append(parameters, parameter{key: "source", value: source}) {
+		var err error
 		if p.flag {
 			err = unix.FsconfigSetFlag(fs, p.key)
 		} else {
@@ -153,11 +167,12 @@ func (m *mount) aside() bool {
 // openAside makes the directory for mountAside, on a tmpfs of its own. The tmpfs is covered
 // by the mount that becomes the app's root, so no path leads to it, and mounts in it do not
 // propagate.
-func (a *appInit) openAside() error {
+func (a *builder) openAside() error {
 	fd, err := fsmount("tmpfs", "tmpfs", []parameter{{key: "mode", value: "700"}}, 0)
 	if err != nil {
 		return fmt.Errorf("make a directory to mount in: %w", err)
 	}
+	a.keep(fd)
 	target, err := unix.Open(a.Rootfs.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open rootfs %s: %w", a.Rootfs.Path, err)
@@ -177,7 +192,7 @@ const asideName = "mount"
 
 // mountAside does the work of fsmount with mount(2). It attaches the mount to the directory
 // of openAside. When attach has moved the mount, the directory is free for the next one.
-func (a *appInit) mountAside(m *mount) (int, error) {
+func (a *builder) mountAside(m *mount) (int, error) {
 	if err := unix.Mount(m.Source, procPath(a.asideDir)+"/"+asideName, m.Type, m.Flags, m.Data); err != nil {
 		return -1, err
 	}

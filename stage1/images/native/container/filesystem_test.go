@@ -77,7 +77,7 @@ func TestOverlaysOfManyLayers(t *testing.T) {
 				must(t, os.Mkdir(filepath.Join(upper, "work"), 0o755))
 				first.Options = append(first.Options[:2:2], "upperdir="+upper+"/upper", "workdir="+upper+"/work")
 			}
-			b := newBox(t).sh("ls /first; touch /first/new || true; cat /second/file11 /proc/self/mountinfo").mount(first, second)
+			b := newBox(t).sh("ls /first | grep file; touch /first/new || true; cat /second/file11 /proc/self/mountinfo").mount(first, second)
 			b.spec.Linux.RootfsPropagation = c.propagation
 			if c.user {
 				b.userNamespace(100000)

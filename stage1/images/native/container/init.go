@@ -27,7 +27,7 @@ func Init() {
 	if c.Exec {
 		p, err = (&execInit{c}).run()
 	} else {
-		p, err = (&appInit{config: c, umask: umask, empty: -1}).run()
+		p, err = (&appInit{builder: newBuilder(c), umask: umask}).run()
 	}
 	if err != nil {
 		fail(err, 1)
@@ -74,14 +74,10 @@ func inOrder(steps ...func() error) error {
 
 // appInit is the first process of an app.
 type appInit struct {
-	*config
-	umask    int // with which this process was started
-	root     root
-	held     []heldMount
-	asideDir int // directory in which mountAside mounts, if an entry needs it
-	empty    int // the mount that covers masked directories, once it was made
-	labels   labels
-	path     string // of the program
+	builder
+	umask  int // with which this process was started
+	labels labels
+	path   string // of the program
 }
 
 // run prepares everything and waits until the app is started.
@@ -122,7 +118,7 @@ func (a *appInit) run() (*program, error) {
 }
 
 // buildRoot makes the app's root file system, before it becomes "/".
-func (a *appInit) buildRoot() error {
+func (a *builder) buildRoot() error {
 	if a.Rootfs.Chroot {
 		return a.openChroot()
 	}
@@ -153,16 +149,21 @@ func (a *appInit) outsideHooks() error {
 
 // finishRoot does the steps that need the app's root as "/".
 func (a *appInit) finishRoot() error {
-	// Make the working directory if it is missing. Ignore an error: entering the directory
-	// fails later, with a better text. target follows no magic links of /proc, so nothing
-	// is made outside of the root.
-	if fd, _, err := a.root.target(a.Process.Cwd, 0, false); err == nil {
-		unix.Close(fd)
-	}
+	a.makeCwd()
 	if err := a.stdio(); err != nil {
 		return err
 	}
+	defer a.release()
 	return inOrder(a.closeMounts, a.protect)
+}
+
+// makeCwd makes the working directory if it is missing. It ignores an error: entering the
+// directory fails later, with a better text. target follows no magic links of /proc, so nothing
+// is made outside of the root.
+func (a *builder) makeCwd() {
+	if fd, _, err := a.root.target(a.Process.Cwd, 0, false); err == nil {
+		unix.Close(fd)
+	}
 }
 
 func (a *appInit) stdio() error {
@@ -212,7 +213,7 @@ func openOwnNull() int {
 }
 
 // setNames sets the names of the UTS namespace.
-func (a *appInit) setNames() (err error) {
+func (a *builder) setNames() (err error) {
 	if a.Hostname != "" {
 		err = doing(fmt.Sprintf("set hostname %q", a.Hostname), unix.Sethostname([]byte(a.Hostname)))
 	}
@@ -224,7 +225,7 @@ func (a *appInit) setNames() (err error) {
 
 // bringUpLoopback brings up the loopback interface of a new network namespace. The client
 // may attach no network and so never bring it up.
-func (a *appInit) bringUpLoopback() error {
+func (a *builder) bringUpLoopback() error {
 	if !a.Loopback {
 		return nil
 	}

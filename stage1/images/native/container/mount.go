@@ -11,7 +11,7 @@ import (
 )
 
 // mountAll makes the spec's mounts, in its order.
-func (a *appInit) mountAll() error {
+func (a *builder) mountAll() error {
 	for i := range a.Mounts {
 		m := &a.Mounts[i]
 		if err := a.mount(m); err != nil {
@@ -29,7 +29,7 @@ func (a *appInit) mountAll() error {
 // in a volume in which another container renames files. Every other step uses descriptors:
 // the mount is made, filled and given its flags while it is detached, and then attached to
 // the open destination.
-func (a *appInit) mount(m *mount) error {
+func (a *builder) mount(m *mount) error {
 	switch {
 	case m.Flags&unix.MS_REMOUNT != 0:
 		return a.remount(m)
@@ -57,7 +57,7 @@ func (a *appInit) mount(m *mount) error {
 }
 
 // filesystemTarget opens the destination of a filesystem.
-func (a *appInit) filesystemTarget(m *mount) (int, error) {
+func (a *builder) filesystemTarget(m *mount) (int, error) {
 	ordinary, flags := m.Type == "proc" || m.Type == "sysfs", uint64(0)
 	if ordinary {
 		// If the destination were a link, the masks of /proc would be mounted in the wrong
@@ -77,7 +77,7 @@ func (a *appInit) filesystemTarget(m *mount) (int, error) {
 
 // suits returns an error if a filesystem must not be mounted on target. A tmpfs gets the
 // mode of the image's directory (/tmp has 1777).
-func (a *appInit) suits(m *mount, target int, made, ordinary bool) error {
+func (a *builder) suits(m *mount, target int, made, ordinary bool) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(target, &st); err != nil {
 		return err
@@ -101,9 +101,8 @@ type heldMount struct {
 	readonlyEnd bool // make it read-only when all mounts are done
 }
 
-// attachMount gives a mount the flags of its entry and attaches it. If it succeeds,
-// complete owns fd.
-func (a *appInit) attachMount(m *mount, fd, target int) error {
+// attachMount gives a mount the flags of its entry and attaches it.
+func (a *builder) attachMount(m *mount, fd, target int) error {
 	if err := m.restrict(fd); err != nil {
 		return err
 	}
@@ -135,23 +134,21 @@ func (m *mount) propagate(fd int) error {
 }
 
 // complete finishes an attached mount. It sets the propagation again, because attaching may
-// have changed it: the propagation depends on the parent mount. complete keeps the
-// descriptor in held, or closes it.
-func (a *appInit) complete(m *mount, fd int) error {
+// have changed it: the propagation depends on the parent mount.
+func (a *builder) complete(m *mount, fd int) error {
 	if err := m.propagate(fd); err != nil {
 		return err
 	}
 	remounted := slices.ContainsFunc(a.Mounts, func(later mount) bool {
 		return later.Flags&unix.MS_REMOUNT != 0 && later.Destination == m.Destination
 	})
-	if !remounted && !m.ReadonlyEnd {
-		return unix.Close(fd)
+	if remounted || m.ReadonlyEnd {
+		a.held = append(a.held, heldMount{m.Destination, fd, m.ReadonlyEnd})
 	}
-	a.held = append(a.held, heldMount{m.Destination, fd, m.ReadonlyEnd})
 	return nil
 }
 
-func (a *appInit) bind(m *mount) error {
+func (a *builder) bind(m *mount) error {
 	target, _, err := a.root.target(m.Destination, 0, m.OnFile)
 	if err != nil {
 		return err
@@ -172,7 +169,7 @@ func (a *appInit) bind(m *mount) error {
 
 // remount changes the mount of an earlier entry with the same destination. It uses the
 // descriptor of that mount and does not look up the destination again.
-func (a *appInit) remount(m *mount) error {
+func (a *builder) remount(m *mount) error {
 	for i := len(a.held) - 1; i >= 0; i-- {
 		h := &a.held[i]
 		if h.destination != m.Destination {
@@ -193,7 +190,7 @@ func (a *appInit) remount(m *mount) error {
 // checkProc refuses mounts that would hide files of the app's /proc. It accepts mounts on
 // the files that lxcfs and similar programs supply. A mount on /proc itself must be a
 // procfs.
-func (a *appInit) checkProc(m *mount, target int) error {
+func (a *builder) checkProc(m *mount, target int) error {
 	where, err := a.root.resolved(target)
 	if err != nil {
 		return err
@@ -215,7 +212,7 @@ func (a *appInit) checkProc(m *mount, target int) error {
 	return fmt.Errorf("%q cannot be mounted because it is inside /proc", where)
 }
 
-func (a *appInit) checkProcItself(m *mount, where string) error {
+func (a *builder) checkProcItself(m *mount, where string) error {
 	if m.Type == "proc" {
 		return nil
 	}
@@ -234,7 +231,7 @@ func (a *appInit) checkProcItself(m *mount, where string) error {
 // mountCgroups makes the view of version 1: a tmpfs with a directory for each hierarchy,
 // and a link for each controller of a hierarchy with several controllers. The tmpfs is
 // attached first, because kernels before 6.15 cannot mount in a detached mount.
-func (a *appInit) mountCgroups(m *mount, target int) error {
+func (a *builder) mountCgroups(m *mount, target int) error {
 	options := []parameter{{key: "mode", value: "755"}}
 	if a.MountLabel != "" {
 		options = append(options, parameter{key: "context", value: a.MountLabel})
@@ -244,6 +241,7 @@ func (a *appInit) mountCgroups(m *mount, target int) error {
 	if err != nil {
 		return err
 	}
+	a.keep(top)
 	if err := attach(top, target); err != nil {
 		return err
 	}
@@ -271,7 +269,6 @@ func (h hierarchy) mount(top int, flags uintptr) error {
 	defer unix.Close(dir)
 	if h.File != 0 {
 		err = attach(h.File, dir)
-		unix.Close(h.File)
 	} else {
 		err = unix.Mount("cgroup", procPath(dir), "cgroup", flags, h.Data)
 	}

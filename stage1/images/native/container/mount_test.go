@@ -94,16 +94,19 @@ func TestAppMountsDoNotReachTheHost(t *testing.T) {
 	lacks(t, lineOf(t, out, "/v"), "master:")
 
 	// Bidirectional: the root is shared, and so is the mount.
-	b := newBox(t).sh(script).mount(bindOf(dir, "/v", "rshared"))
-	b.spec.Linux.RootfsPropagation = "rshared"
-	b.ok()
-	if !mounted(t, filepath.Join(dir, "in")) {
-		t.Error("a mount in a shared one has not propagated to the host")
+	for _, planned := range []bool{false, true} {
+		b := newBox(t).sh(script).mount(bindOf(dir, "/v", "rshared"))
+		b.once, b.planned = true, planned
+		b.spec.Linux.RootfsPropagation = "rshared"
+		b.ok()
+		if !mounted(t, filepath.Join(dir, "in")) {
+			t.Error("a mount in a shared one has not propagated to the host")
+		}
+		must(t, unix.Unmount(filepath.Join(dir, "in"), unix.MNT_DETACH))
+		lines, err := os.ReadFile("/proc/self/mountinfo")
+		must(t, err)
+		lacks(t, string(lines), b.rootfs)
 	}
-	must(t, unix.Unmount(filepath.Join(dir, "in"), unix.MNT_DETACH))
-	lines, err := os.ReadFile("/proc/self/mountinfo")
-	must(t, err)
-	lacks(t, string(lines), b.rootfs)
 }
 
 func mounted(t *testing.T, dir string) bool {
@@ -185,7 +188,7 @@ func TestMountsOverProcAreRefused(t *testing.T) {
 	}
 	out := newBox(t).sh("cat /proc/uptime").mount(bindOf(file, "/proc/uptime")).ok()
 	contains(t, out, "mine")
-	newBox(t).sh("cat /proc/uptime").mount(bindOf("/proc", "/proc")).ok()
+	newBox(t).sh("test -e /proc/uptime").mount(bindOf("/proc", "/proc")).ok()
 }
 
 func TestProcMustBeMountedOnADirectory(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 // bindRoot makes the app's root a mount, so that it can become "/", and keeps mounts of this
 // namespace from propagating to the host's.
-func (a *appInit) bindRoot() error {
+func (a *builder) bindRoot() error {
 	propagation := uintptr(unix.MS_SLAVE | unix.MS_REC)
 	if a.Rootfs.Propagation&unix.MS_SHARED != 0 {
 		// With shared propagation, mounts of the host must stay peers of those in the app.
@@ -30,7 +30,7 @@ func (a *appInit) bindRoot() error {
 
 // attachRoot mounts the app's root on itself. In a mount namespace that was joined, it
 // mounts the root on the directory with the same path.
-func (a *appInit) attachRoot() (err error) {
+func (a *builder) attachRoot() (err error) {
 	tree := a.Rootfs.File
 	if tree == 0 {
 		tree, err = unix.OpenTree(unix.AT_FDCWD, a.Rootfs.Path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
@@ -43,6 +43,7 @@ func (a *appInit) attachRoot() (err error) {
 			return err
 		}
 	}
+	a.keep(tree)
 	target, err := unix.Open(a.Rootfs.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open rootfs %s: %w", a.Rootfs.Path, err)
@@ -72,7 +73,7 @@ func parentPrivate(dir string) error {
 }
 
 // enterRoot makes the app's root "/", and unmounts the host's.
-func (a *appInit) enterRoot() error {
+func (a *builder) enterRoot() error {
 	enter := pivot
 	switch {
 	case a.Rootfs.Chroot:
@@ -134,7 +135,7 @@ func moveRoot(newRoot int) error {
 }
 
 // closeMounts makes those mounts read-only that had to stay writable until now.
-func (a *appInit) closeMounts() error {
+func (a *builder) closeMounts() error {
 	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	for _, h := range a.held {
 		if h.readonlyEnd {
@@ -142,7 +143,6 @@ func (a *appInit) closeMounts() error {
 				return fmt.Errorf("make the mount on %s read-only: %w", h.destination, err)
 			}
 		}
-		unix.Close(h.fd)
 	}
 	if !a.Rootfs.Readonly {
 		return nil
@@ -151,7 +151,7 @@ func (a *appInit) closeMounts() error {
 }
 
 // protect makes paths read-only and hides others.
-func (a *appInit) protect() error {
+func (a *builder) protect() error {
 	for _, p := range a.Readonly {
 		if err := doing("make "+p+" read-only", a.onExisting(p, makeReadonly)); err != nil {
 			return err
@@ -167,7 +167,7 @@ func (a *appInit) protect() error {
 
 // onExisting opens a path and calls protect. If the path does not exist, it needs no
 // protection.
-func (a *appInit) onExisting(p string, protect func(fd int) error) error {
+func (a *builder) onExisting(p string, protect func(fd int) error) error {
 	fd, err := a.root.open(p, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return nil
@@ -190,7 +190,7 @@ func makeReadonly(fd int) error {
 	return attach(tree, fd)
 }
 
-func (a *appInit) mask(fd int) error {
+func (a *builder) mask(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
@@ -208,7 +208,7 @@ func (a *appInit) mask(fd int) error {
 
 // maskDirectory covers a directory with an empty one. All masks of an app share one tmpfs,
 // because a new filesystem is expensive.
-func (a *appInit) maskDirectory(dir int) error {
+func (a *builder) maskDirectory(dir int) error {
 	if a.empty >= 0 {
 		return attachCopy(a.empty, dir)
 	}
@@ -220,6 +220,7 @@ func (a *appInit) maskDirectory(dir int) error {
 	if err != nil {
 		return fmt.Errorf("make an empty directory: %w", err)
 	}
+	a.keep(empty)
 	a.empty = empty
 	// Attach the mount before it is copied, because older kernels copy only attached
 	// mounts.

@@ -24,6 +24,9 @@ func (l *plan) become() {
 			l.fail(stepCgroup, errno, 0)
 		}
 	}
+	if b.first != nil {
+		l.makeFirst(b.first)
+	}
 	if b.labelled {
 		l.writeLabel(b)
 	}
@@ -34,6 +37,9 @@ func (l *plan) become() {
 	const last = ^uint32(0)
 	if _, _, errno := syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, uintptr(l.kept+1), uintptr(last), 0, 0, 0, 0); errno != 0 {
 		l.fail(stepDescriptors, errno, 0)
+	}
+	if b.first != nil {
+		l.enterRoot(b)
 	}
 	if b.keyring != nil {
 		l.joinKeyring(b)
@@ -53,6 +59,10 @@ func (l *plan) become() {
 		l.enterDir(b, 0)
 	}
 	l.lookUp(b)
+	if b.first != nil {
+		l.pause()
+		l.started = true
+	}
 	syscall.RawSyscall6(unix.SYS_UMASK, uintptr(b.umask), 0, 0, 0, 0, 0)
 	for i := range b.limits {
 		l.must(stepLimit, unix.SYS_PRLIMIT64, 0, uintptr(b.limits[i].Resource), uintptr(unsafe.Pointer(&b.limits[i].Rlimit)))
@@ -66,7 +76,7 @@ func (l *plan) become() {
 		l.must(stepCapabilities, unix.SYS_CAPSET, uintptr(unsafe.Pointer(&b.header)), uintptr(unsafe.Pointer(&b.caps)), 0)
 	}
 	_, _, errno := syscall.RawSyscall6(unix.SYS_EXECVE, uintptr(unsafe.Pointer(b.paths[b.path])), pointer(l.argv), pointer(l.envv), 0, 0, 0)
-	l.fail(stepExec, errno, 0)
+	l.fail(stepExec, errno, uint32(b.path))
 }
 
 // must makes a system call. If the call fails, the step has failed.
@@ -149,8 +159,7 @@ func (l *plan) joinKeyring(b *becoming) {
 func (l *plan) ownFiles(b *becoming) {
 	for fd := range uintptr(l.kept) {
 		l.must(stepOwner, unix.SYS_FSTAT, fd, uintptr(unsafe.Pointer(&b.stat)), 0)
-		const null = 1<<8 | 3
-		if b.stat.Mode&unix.S_IFMT == unix.S_IFCHR && b.stat.Rdev == null || b.stat.Uid == b.uid {
+		if isNull(&b.stat) || b.stat.Uid == b.uid {
 			continue
 		}
 		_, _, errno := syscall.RawSyscall6(unix.SYS_FCHOWN, fd, uintptr(b.uid), ^uintptr(0), 0, 0, 0)

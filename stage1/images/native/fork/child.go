@@ -306,14 +306,21 @@ func (l *plan) execute() {
 	l.fail(stepExec, errno, 0)
 }
 
-// fail reports the step that failed and ends the process.
+// fail reports the step that failed and ends the process. Once an app is started, its exit code is
+// that of a shell for a program that it cannot execute.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
 func (l *plan) fail(s step, errno syscall.Errno, value uint32) {
 	l.tell(s, errno, value)
-	exit(1)
+	if !l.started {
+		exit(1)
+	}
+	if errno == unix.ENOENT {
+		exit(127)
+	}
+	exit(126)
 }
 
 //go:nosplit

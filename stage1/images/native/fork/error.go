@@ -15,6 +15,8 @@ const (
 	cloned    step = iota // no failure: the second clone has succeeded
 	executing             // no failure: a Program is executed next
 	terminal              // no failure: the packet has the master of a Program's terminal
+	procfs                // no failure: the packet has one of First.Procfs
+	waiting               // no failure: the process waits for Begun.Go
 	stepDescriptors
 	stepTasks // index: of Process.Tasks
 	stepForget
@@ -31,6 +33,9 @@ const (
 	stepExec
 	// Steps of a Program.
 	stepCgroup
+	stepCgroupNamespace
+	stepProcfs
+	stepRoot
 	stepLabel
 	stepTerminal
 	stepKeyring
@@ -62,6 +67,9 @@ func (s step) String() string {
 		stepExec:        "executing",
 
 		stepCgroup:          "entering its cgroups",
+		stepCgroupNamespace: "creating its cgroup namespace",
+		stepProcfs:          "opening a procfs",
+		stepRoot:            "entering its root",
 		stepLabel:           "setting its label",
 		stepTerminal:        "making its terminal",
 		stepKeyring:         "joining its session keyring",
@@ -109,6 +117,8 @@ func (p *Process) failure(r *report) error {
 		e.Doing += " " + p.Joins[r.value].What
 	case r.step == stepExec && p.Path != "":
 		e.Doing += " " + p.Path
+	case r.step == stepExec && p.Program != nil && p.Program.First != nil && int(r.value) < len(p.Program.Paths):
+		e.Doing = "exec " + p.Program.Paths[r.value] // the error of os/exec
 	case r.step == stepClone:
 		e.Doing = p.cloneText()
 	}

@@ -46,6 +46,7 @@ type plan struct {
 	timeFile    *byte
 
 	program *becoming // executed in place of path or exe, or nil
+	started bool      // the parent of a First has let it execute its program
 
 	// What the child keeps of its parent's memory is between the gaps.
 	page    uintptr

@@ -14,6 +14,7 @@ import (
 // order of these fields. It looks at files of the app only after it has closed every
 // descriptor except its Files.
 type Program struct {
+	First   *First // or nil, for an exec
 	Label   *Label // or nil
 	Keyring string // name of the session keyring to join, or ""
 	// Terminal makes a terminal in the app's devpts, which takes the place of the Files and
@@ -64,14 +65,18 @@ func (g *Program) room() int {
 	if g.Label != nil {
 		n += room([]string{g.Label.Names[0], g.Label.Names[1], g.Label.Value})
 	}
+	if g.First != nil {
+		n += g.First.room()
+	}
 	n += room([]string{g.Keyring, g.Dir}) + room(g.Paths) + room(g.Args) + room(g.Env)
 	return n + len(g.Groups)*4 + len(g.Limits)*int(unsafe.Sizeof(Limit{})) + len(g.Filter)
 }
 
 // becoming is a Program prepared for the child.
 type becoming struct {
-	keyring *byte // or nil
-	zero    byte  // "0"
+	first   *making // or nil
+	keyring *byte   // or nil
+	zero    byte    // "0"
 
 	labelled bool
 	proc     int
@@ -86,9 +91,10 @@ type becoming struct {
 	size       unix.Winsize
 	unlock     int32
 	fs         unix.Statfs_t
-	message    unix.Msghdr // with the terminal's master
-	part       unix.Iovec
-	rights     struct {
+
+	message unix.Msghdr // with a descriptor for the parent
+	part    unix.Iovec
+	rights  struct {
 		unix.Cmsghdr
 		file int32
 		_    int32
@@ -132,6 +138,12 @@ func (l *plan) layProgram(g *Program, s *sheet, userNamespace bool) (err error) 
 	b := &carve[becoming](s, 1)[0]
 	l.program = b
 	b.zero = '0'
+	b.layMessage(l)
+	if g.First != nil {
+		if err := b.layFirst(g.First, s); err != nil {
+			return err
+		}
+	}
 	if g.Label != nil {
 		b.labelled, b.proc = true, l.place(g.Label.Proc)
 		for i, name := range g.Label.Names {
@@ -148,7 +160,7 @@ func (l *plan) layProgram(g *Program, s *sheet, userNamespace bool) (err error) 
 		}
 	}
 	if g.Terminal {
-		if err := b.layTerminal(l, g, s); err != nil {
+		if err := b.layTerminal(g, s); err != nil {
 			return err
 		}
 	}

@@ -87,7 +87,7 @@ func (b *starting) receive() (r *report, file *os.File, err error) {
 		n, fds, err = proc.ReceiveFrom(b.words, buf[:], 1)
 	}
 	if len(fds) > 0 {
-		file = os.NewFile(uintptr(fds[0]), "terminal")
+		file = os.NewFile(uintptr(fds[0]), "a file of a new process")
 	}
 	switch err {
 	case nil:
@@ -275,7 +275,7 @@ func (p *Process) parse(packet []byte) (*report, error) {
 		value: binary.NativeEndian.Uint32(packet[8:]),
 	}
 	switch {
-	case r.step == executing, r.step == terminal:
+	case r.step == executing, r.step == terminal, r.step == procfs, r.step == waiting:
 		return r, nil
 	case r.step != cloned:
 		return nil, p.failure(r)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (b *becoming) layTerminal(l *plan, g *Program, s *sheet) (err error) {
+func (b *becoming) layTerminal(g *Program, s *sheet) (err error) {
 	b.terminal = true
 	if b.terminals, err = s.text("/dev/pts"); err != nil {
 		return err
@@ -25,14 +25,6 @@ func (b *becoming) layTerminal(l *plan, g *Program, s *sheet) (err error) {
 	if g.Size != nil {
 		b.sized, b.size = true, *g.Size
 	}
-	b.part.Base = (*byte)(unsafe.Pointer(&l.words))
-	b.part.SetLen(reportSize)
-	b.rights.Level, b.rights.Type = unix.SOL_SOCKET, unix.SCM_RIGHTS
-	b.rights.SetLen(unix.CmsgLen(4))
-	b.message.Iov = &b.part
-	b.message.SetIovlen(1)
-	b.message.Control = (*byte)(unsafe.Pointer(&b.rights))
-	b.message.SetControllen(unix.CmsgSpace(4))
 	return nil
 }
 
@@ -65,8 +57,7 @@ func (l *plan) openTerminal(b *becoming) {
 	if b.sized {
 		l.must(stepTerminal, unix.SYS_IOCTL, master, unix.TIOCSWINSZ, uintptr(unsafe.Pointer(&b.size)))
 	}
-	l.words, b.rights.file = report{step: terminal}, int32(master)
-	l.must(stepTerminal, unix.SYS_SENDMSG, uintptr(l.report), uintptr(unsafe.Pointer(&b.message)), unix.MSG_NOSIGNAL)
+	l.hand(terminal, master, stepTerminal)
 	for fd := range uintptr(l.kept) {
 		l.must(stepTerminal, unix.SYS_DUP3, slave, fd, 0)
 	}

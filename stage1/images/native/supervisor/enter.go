@@ -94,7 +94,7 @@ func (s *Supervisor) execute(ctx context.Context, a *app, c *serve.Asked) (*proc
 		}
 		why = err.Error()
 	}
-	s.countInit(why)
+	s.countInit("execs", why)
 	return s.executeByInit(ctx, e)
 }
 
@@ -166,15 +166,16 @@ func (e *executing) died(ctx context.Context, child *proc.Child, status proc.Exi
 	return explain(ctx, errDied, child.PID(), status)
 }
 
-// countInit counts an exec that init makes. The log has how many they are, by the reason,
+// countInit counts apps or execs that init makes. The log has how many they are, by the reason,
 // at powers of two.
-func (s *Supervisor) countInit(why string) {
+func (s *Supervisor) countInit(what, why string) {
+	reason := what + " by init: " + why
 	s.mu.Lock()
-	s.byInit[why]++
-	n := s.byInit[why]
+	s.byInit[reason]++
+	n := s.byInit[reason]
 	s.mu.Unlock()
 	if n&(n-1) == 0 {
-		fmt.Fprintf(s.log, "%d execs by init: %s\n", n, why)
+		fmt.Fprintf(s.log, "%d %s\n", n, reason)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi/hold"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
 // leader starts the holder if the pod is a sandbox. It returns the pid for the ready line.
@@ -41,12 +40,10 @@ func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
 	i := a.init
-	defer i.words.Close()
+	defer i.close()
 	defer i.leave()
 	if err = i.ready(s.ctx); err == nil {
-		if err = i.say(container.WordStart); err == nil {
-			err = i.executed(s.ctx)
-		}
+		err = i.release(s.ctx)
 	}
 	if err != nil {
 		err = explain(s.ctx, err, i.child.PID(), i.child.Drop())

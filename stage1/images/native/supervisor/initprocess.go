@@ -19,9 +19,10 @@ import (
 
 // initProcess is a process between its clone and its exec: this binary, executed as `init`
 // in its namespaces, with a socket to the supervisor. Package container has the other side
-// of the socket.
+// of the socket. The first process of an ordinary app is begun by a plan in place of init.
 type initProcess struct {
 	child    *proc.Child
+	begun    *fork.Begun // or nil, if it is init
 	words    seqpacket.Socket
 	prepared *container.Prepared
 	console  string // path of the console socket, if a terminal is wanted
@@ -140,11 +141,34 @@ var (
 
 // ready waits until the process is blocked before its exec.
 func (i *initProcess) ready(ctx context.Context) error {
+	if i.begun != nil {
+		return nil // see byPlan
+	}
 	err := i.follow(ctx, container.WordReady)
 	if err == errExecuted {
 		return errors.New("the program was executed before it was asked for")
 	}
 	return err
+}
+
+// release lets a process go on that is ready, and waits until it has executed its program.
+func (i *initProcess) release(ctx context.Context) error {
+	if i.begun != nil {
+		return i.releaseByPlan(ctx)
+	}
+	if err := i.say(container.WordStart); err != nil {
+		return err
+	}
+	return i.executed(ctx)
+}
+
+// close forgets the process.
+func (i *initProcess) close() {
+	if i.begun != nil {
+		i.begun.Close()
+		return
+	}
+	i.words.Close()
 }
 
 // executed waits until the process has executed its program.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
 // start serves app/start: it releases an added app, and returns when the app has executed
@@ -23,11 +22,8 @@ func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 		return err
 	}
 	i := a.init
-	err = i.say(container.WordStart)
-	if err == nil {
-		err = i.executed(ctx)
-	}
-	i.words.Close()
+	err = i.release(ctx)
+	i.close()
 	if err != nil {
 		var said *serve.Failure
 		if !errors.As(err, &said) {

@@ -39,7 +39,7 @@ func (s *Supervisor) remove(ctx context.Context, r *abi.Request) error {
 	if err := s.move(a, stepRemove); err != nil {
 		return err
 	}
-	a.init.words.Close() // the app may have ended before it was started
+	a.init.close() // the app may have ended before it was started
 	return nil
 }
 

@@ -41,5 +41,5 @@ type Supervisor struct {
 	stopping bool
 	apps     map[string]*app
 	execs    map[name]*proc.Child // nil while the exec is being made
-	byInit   map[string]int       // how many execs init has made, by the reason
+	byInit   map[string]int       // how many apps and execs init has made, by the reason
 }

@@ -239,6 +239,94 @@ func TestAGuestSeesWhatIsMountedBelowAShareLater(t *testing.T) {
 	}
 }
 
+// The host does not have the tree at the path, and no thread of this process keeps the copies of the host's
+// mounts with which virtiofsd has started.
+func TestAShareMayBeAMountThatOnlyVirtiofsdHas(t *testing.T) {
+	c, g := config(t)
+	dir := share(t, &c)
+	write(t, filepath.Join(dir, "before"), "first")
+	tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Shares = []machine.Share{{Tag: "pod", Dir: t.TempDir(), Tree: os.NewFile(uintptr(tree), dir)}}
+	boot(t, c, g)
+	if got := g.ask("mkdir", "/pod") + g.ask("mount", "pod", "/pod", "virtiofs"); got != "" {
+		t.Fatal(got)
+	}
+	volume, at := t.TempDir(), filepath.Join(dir, "volume")
+	write(t, filepath.Join(volume, "file"), "second")
+	if err := errors.Join(os.Mkdir(at, 0o755), unix.Mount(volume, at, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.ask("read", "/pod/before") + " " + g.ask("read", "/pod/volume/file"); got != "first second" {
+		t.Errorf("the guest reads %q", got)
+	}
+	if files, err := os.ReadDir(c.Shares[0].Dir); err != nil || len(files) > 0 {
+		t.Errorf("the host has %v in the directory of the share, %v", files, err)
+	}
+	threads, err := filepath.Glob("/proc/self/task/*/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := 0
+	for _, path := range threads {
+		if ns, err := os.Readlink(path); err == nil && ns != own {
+			others++
+		}
+	}
+	if others != 1 { // QEMU's jail
+		t.Errorf("%d threads are in other mount namespaces", others)
+	}
+	// Nor does virtiofsd, which has two processes.
+	servers := processes(t, os.Getpid(), "virtiofsd")
+	if len(servers) != 2 {
+		t.Errorf("virtiofsd has the processes %v", servers)
+	}
+	for _, pid := range servers {
+		mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(mounts)) {
+			if at := strings.Fields(line)[4]; at != "/" && at != "/volume" {
+				t.Errorf("process %d of virtiofsd has the mount %s", pid, line)
+			}
+		}
+	}
+	// When the host removes the place of a mount, the guest loses it.
+	if err := errors.Join(unix.Unmount(at, unix.MNT_DETACH), os.Remove(at)); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the guest no longer has the mount", func() bool { return !strings.Contains(g.ask("list", "/pod"), "volume") })
+}
+
+// processes returns the processes with a name that a process has started, and those that these have started.
+func processes(t *testing.T, parent int, name string) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // the thread may have ended
+		for _, word := range strings.Fields(string(text)) {
+			pid, err := strconv.Atoi(word)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(comm)) == name {
+				pids = append(append(pids, pid), processes(t, pid, name)...)
+			}
+		}
+	}
+	return pids
+}
+
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {

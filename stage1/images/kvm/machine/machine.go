@@ -25,7 +25,10 @@ const (
 // Share is a directory of the host that the machine mounts as virtiofs.
 type Share struct {
 	Tag string // by which the guest mounts it
-	Dir string // what is mounted below it later is visible in the guest if the mount of Dir is shared
+	Dir string // what is mounted below it later is visible in the guest if its mount is shared
+	// Tree is a detached mount (open_tree(2)), or nil. virtiofsd, and no other process, has it mounted on Dir.
+	// Boot closes it.
+	Tree *os.File
 	// Cache is virtiofsd's cache mode: auto, always or none. "" is auto. With auto the guest reads a file
 	// again each time that it is opened, with always when its size or time has changed.
 	Cache string
@@ -133,6 +136,9 @@ var _ Machine = (*machine)(nil)
 // that, nothing is left.
 func Boot(ctx context.Context, c Config) (Machine, error) {
 	defer proc.CloseFiles(c.Channel, c.Console)
+	for _, s := range c.Shares {
+		defer proc.CloseFiles(s.Tree)
+	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("boot a machine: %w", err)
 	}

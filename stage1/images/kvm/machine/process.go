@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ type program struct {
 	sys   syscall.SysProcAttr
 	// prepare changes the thread that starts the program, which inherits the change.
 	prepare func() error
+	// started is called on the same thread after the program was started, and may change that thread back.
+	started func() error
 }
 
 // process is a program of a machine. It ends with this process.
@@ -59,6 +62,11 @@ func start(c *Config, p *program) (*process, error) {
 			started, err := os.StartProcess(p.argv[0], p.argv, attr)
 			if err != nil {
 				return err
+			}
+			if p.started != nil {
+				if err := p.started(); err != nil {
+					return errors.Join(err, started.Kill(), started.Release()) // without an owner, it is reaped as an unknown child
+				}
 			}
 			pid = started.Pid
 			return started.Release()

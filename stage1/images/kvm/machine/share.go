@@ -22,7 +22,7 @@ const virtiofsd = "/usr/lib/qemu/virtiofsd"
 // startShare starts the virtiofsd of a share, and returns QEMU's end of the connection to it.
 //
 // virtiofsd puts itself into mount, pid and network namespaces with the directory as root. Its
-// mounts are slaves of those of this process. The pid namespace in which it starts is for its end:
+// mounts are slaves of those of the thread that starts it. The pid namespace in which it starts is for its end:
 // when its first process is killed, so is the second one, which serves the files. It makes the
 // second one after QEMU's end is connected, so both are in the machine's cgroup.
 func startShare(c *Config, n int) (*process, *os.File, error) {
@@ -44,11 +44,17 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	if s.Timeout > 0 {
 		argv = append(argv, "-o", fmt.Sprintf("timeout=%d", s.Timeout/time.Second))
 	}
-	p, err := start(c, &program{
+	own := &ownMounts{share: s}
+	defer own.close()
+	virtiofsd := &program{
 		argv:  argv,
 		files: []*os.File{listener},
 		sys:   syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET},
-	})
+	}
+	if s.Tree != nil {
+		virtiofsd.prepare, virtiofsd.started = own.enter, own.leave
+	}
+	p, err := start(c, virtiofsd)
 	conn, dialErr := dial()
 	if err == nil && dialErr != nil {
 		_ = p.Kill()
@@ -60,6 +66,43 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	}
 	return p, conn, nil
 }
+
+// ownMounts is the mount namespace in which virtiofsd starts: a copy of the host's, in which the tree of a
+// share is mounted, too. When QEMU is connected, virtiofsd leaves it for one that has nothing else.
+type ownMounts struct {
+	share *Share
+	host  *os.File // the namespace that the thread had before
+}
+
+// enter moves this thread into the namespace.
+func (o *ownMounts) enter() (err error) {
+	if o.host, err = proc.OpenFile("/proc/thread-self/ns/mnt", os.O_RDONLY, 0); err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mounts private: %w", err)
+	}
+	err = proc.Control(o.share.Tree, func(fd int) error {
+		return unix.MoveMount(fd, "", unix.AT_FDCWD, o.share.Dir, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	})
+	if err != nil {
+		return fmt.Errorf("mount the tree on %s: %w", o.share.Dir, err)
+	}
+	return nil
+}
+
+// leave moves this thread back. It lasts as long as virtiofsd, and would keep in use what the host unmounts.
+func (o *ownMounts) leave() error {
+	if err := unix.Setns(int(o.host.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("leave the mount namespace: %w", err)
+	}
+	return nil
+}
+
+func (o *ownMounts) close() { proc.CloseFiles(o.host) }
 
 // maxOpen returns how many files virtiofsd may have open: one for each file that the guest knows. The
 // soft limit of this process may be small. More than its hard limit, virtiofsd may not be allowed.

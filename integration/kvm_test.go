@@ -62,6 +62,11 @@ func TestAMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 		volume := t.TempDir()
+		below := filepath.Join(volume, "below")
+		if err := errors.Join(os.Mkdir(below, 0o755), syscall.Mount("tmpfs", below, "tmpfs", 0, "size=1m"), os.WriteFile(filepath.Join(below, "file"), nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(below, syscall.MNT_DETACH) })
 		id := c.start(t, []string{"--mount", "type=bind,src=" + volume + ",dst=/volume,options=rbind:rw"}, "testprog", "sleep", "1000")
 		report := parseReport(t, c.exec(t, nil, id, "testprog", "inspect").must(t).stdout)
 		if report.Kernel == "" || report.Kernel == strings.TrimSpace(string(host)) {
@@ -76,6 +81,12 @@ func TestAMachine(t *testing.T) {
 		if source := c.exec(t, nil, id, "cat", "/sys/class/misc/hw_random/rng_current").must(t).stdout; source != "virtio_rng.0\n" {
 			t.Errorf("the kernel of the machine takes random numbers from %q", source)
 		}
+		// The host can remove a directory on which something was mounted below a volume, as with runc.
+		c.exec(t, nil, id, "cat", "/volume/below/file").must(t)
+		if err := errors.Join(syscall.Unmount(below, 0), os.Remove(below)); err != nil {
+			t.Errorf("while the machine has the volume: %v", err)
+		}
+		wait.Until(t, "the machine sees that the directory was removed", func() bool { return c.exec(t, nil, id, "cat", "/volume/below/file").code != 0 })
 		// A volume is updated as the kubelet updates a ConfigMap: by replacing a link.
 		publish := func(text string) {
 			t.Helper()

@@ -2,8 +2,10 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
@@ -118,10 +121,41 @@ func sendSignal(t *testing.T, pid int, s syscall.Signal) {
 	}
 }
 
-// containerd executes `delete` when the shim has gone. The kernel has then ended what run had started.
+// fileSystem mounts a file system on a directory, and returns its device. The kernel lets nothing else open that
+// with O_EXCL as long as it is mounted in any namespace.
+func fileSystem(t *testing.T, dir string) (device string) {
+	t.Helper()
+	device, _, _ = loopDevice(t, "")
+	if out, err := exec.Command("mkfs.ext4", "-q", device).CombinedOutput(); err != nil {
+		t.Fatalf("make a file system: %v: %s", err, out)
+	}
+	if err := errors.Join(os.Mkdir(dir, 0o755), syscall.Mount(device, dir, "ext4", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return device
+}
+
+// containerd executes `delete` when the shim has gone. The kernel has then ended what run had started, and
+// unmounted the volumes.
 func TestDeleteAloneRemovesAPodWhoseShimAndMachineWereKilled(t *testing.T) {
 	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
-		l := c.life(t)
+		volume := t.TempDir()
+		below := filepath.Join(volume, "below")
+		device := fileSystem(t, below)
+		l := c.life(t, oci.WithMounts([]specs.Mount{{Destination: "/volume", Type: "bind", Source: volume, Options: []string{"rbind"}}}))
+		c.exec(t, nil, l.tasks[0].ID(), "ls", "/volume/below/lost+found").must(t)
+		if err := syscall.Unmount(below, 0); err != nil {
+			t.Fatal(err)
+		}
+		free := func() error {
+			f, err := os.OpenFile(device, os.O_RDWR|syscall.O_EXCL, 0)
+			f.Close()
+			return err
+		}
+		if err := free(); err == nil {
+			t.Error("the machine does not have what was mounted below its volume")
+		}
 		machine := append(processesWith(t, "virtiofsd", c.daemon.Dir()), l.child(t, "qemu-system"))
 		shim := c.shim(t, l.tasks[0].ID())
 		sendSignal(t, shim, syscall.SIGSTOP) // it must not see the end of run
@@ -137,6 +171,10 @@ func TestDeleteAloneRemovesAPodWhoseShimAndMachineWereKilled(t *testing.T) {
 		wait.Observe(t, "the tasks are gone", func() (bool, string) {
 			r := c.ctr(t, "task", "ls", "-q").must(t)
 			return strings.TrimSpace(r.stdout) == "", r.stdout
+		})
+		wait.Observe(t, "nothing has mounted the volumes", func() (bool, string) {
+			err := free()
+			return err == nil, fmt.Sprint(err)
 		})
 	})
 }

@@ -31,7 +31,6 @@ func ofMachines() map[string]string {
 		refused     = "a machine cannot be in a namespace of the node, and the stage1 refuses it by name"
 		propagates  = "mounts do not propagate into a machine, and the stage1 refuses it by name"
 		bridge      = "the spec makes a bridge, and the machine's kernel has no module for them"
-		mountPoint  = "the node cannot remove a mount point in a volume while the pod lives, because the volume's share has the mounts as well"
 	)
 	all := map[string]string{}
 	for spec, why := range map[string]string{
@@ -42,7 +41,6 @@ func ofMachines() map[string]string {
 		propagation + "'rshared' should support propagation from host to container and vice versa": propagates,
 		propagation + "'rslave' should support propagation from host to container":                 propagates,
 		readOnly + "should support non-recursive readonly mounts":                                  "what is mounted below a volume is part of the same file system in the machine, and read-only with it",
-		readOnly + "should support recursive readonly mounts":                                      mountPoint,
 		"Security Context / bucket / runtime should support adding capability":                     bridge,
 		"Security Context / bucket / runtime should support Privileged is true":                    bridge,
 	} {

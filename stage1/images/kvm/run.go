@@ -140,6 +140,7 @@ type pod struct {
 	machine    machine.Machine
 	session    *channel.Session
 	network    *supervisor.Network
+	share      *supervisor.Share
 	supervisor *supervisor.Supervisor
 	leader     abi.Ready // the process that stands for the pod
 }
@@ -184,8 +185,7 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	if p.network, err = supervisor.NewNetwork(p.request.Netns); err != nil {
 		return err
 	}
-	share, err := supervisor.NewShare()
-	if err != nil {
+	if p.share, err = supervisor.NewShare(); err != nil {
 		return err
 	}
 	dir, err := os.Getwd()
@@ -216,11 +216,6 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		Cmdline: "oops=panic", // a kernel with a fault leaves processes that neither run nor end
 		CPUs:    sizes.Boot.CPUs, Memory: sizes.Boot.Memory,
 		MaxCPUs: sizes.Max.CPUs, MaxMemory: sizes.Max.Memory,
-		Shares: []machine.Share{
-			// Only the app itself is expected to change its root.
-			{Tag: channel.RootsTag, Dir: filepath.Join(dir, supervisor.Shared, supervisor.Roots), Cache: "always", Timeout: time.Second},
-			{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Shared, supervisor.Volumes)},
-		},
 		Channel: os.NewFile(uintptr(pair[1]), "the channel"), Console: p.console.input,
 		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup.dirs,
 	}
@@ -231,6 +226,10 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	}
 	if why != nil {
 		fmt.Fprintf(p.log, "the machine is emulated: %v\n", why)
+	}
+	if config.Shares, err = p.shares(dir); err != nil {
+		proc.CloseFiles(config.Channel, config.Console)
+		return err
 	}
 	if p.machine, err = machine.Boot(ctx, config); err != nil {
 		return err
@@ -244,7 +243,7 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	}()
 	p.supervisor, err = supervisor.New(ctx, supervisor.Config{
 		Session: p.session, Children: p.children, Notices: proc.Inherited(abi.EnvNotifyFD),
-		Request: p.request, Sandbox: sandbox, Share: share, Log: p.log, Proxy: "/proc/self/exe", ProxyName: proxyName,
+		Request: p.request, Sandbox: sandbox, Share: p.share, Log: p.log, Proxy: "/proc/self/exe", ProxyName: proxyName,
 		Network: p.network, NICs: p.machine, Disks: p.machine, Resizer: p.machine, Sizes: sizes,
 	})
 	if err == nil {
@@ -260,6 +259,25 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	return err
 }
 
+// shares returns the directories that the machine has of the pod's directory.
+func (p *pod) shares(dir string) ([]machine.Share, error) {
+	roots, err := p.share.Tree(supervisor.Roots)
+	if err != nil {
+		return nil, err
+	}
+	volumes, err := p.share.Tree(supervisor.Volumes)
+	if err != nil {
+		roots.Close()
+		return nil, err
+	}
+	dir = filepath.Join(dir, supervisor.Shared)
+	return []machine.Share{
+		// Only the app itself is expected to change its root.
+		{Tag: channel.RootsTag, Dir: filepath.Join(dir, supervisor.Roots), Tree: roots, Cache: "always", Timeout: time.Second},
+		{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Volumes), Tree: volumes},
+	}, nil
+}
+
 // close ends what boot has begun.
 func (p *pod) close() {
 	if p.machine != nil {
@@ -273,6 +291,9 @@ func (p *pod) close() {
 	}
 	if p.network != nil {
 		p.network.Close()
+	}
+	if p.share != nil {
+		p.share.Close()
 	}
 	if p.console != nil {
 		p.console.close()

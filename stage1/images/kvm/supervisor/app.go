@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -161,14 +162,14 @@ func (a *app) root() string {
 	return a.files.Root()
 }
 
-// proxyRoot returns the root of the proxy of the app, or of an exec of it. A root that is a disk of the
-// machine is not mounted on the host. Proxies of execs may outlive the app, and then must not keep its
-// root in use.
-func (a *app) proxyRoot(exec string) string {
+// proxyRoot returns the root of the proxy of the app, or of an exec of it, as startProxy wants it. A root
+// that is a disk of the machine is not mounted on the host. Proxies of execs may outlive the app, and then must
+// not keep its root in use.
+func (a *app) proxyRoot(exec string) (*os.File, error) {
 	if a.disk != nil || exec != "" {
-		return "/"
+		return nil, nil
 	}
-	return a.files.HostRoot()
+	return a.files.OpenRoot()
 }
 
 // insideOf returns the pid in the machine of the app, or the holder, whose proxy has a pid, or 0. The

@@ -165,7 +165,7 @@ func connect(t *testing.T) (Config, *guest, *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(Shared, unix.MNT_DETACH) })
+	t.Cleanup(share.Close)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -237,6 +237,14 @@ func newWorldOf(t *testing.T, sandbox *Sandbox) *world {
 		w.s.EndAll()
 	})
 	return w
+}
+
+// inShare calls f on a thread whose root is that of the share.
+func (w *world) inShare(f func()) {
+	w.t.Helper()
+	if err := w.s.Share.within(func(*os.File) error { f(); return nil }); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // spec is what an app of these tests asks for.

@@ -91,7 +91,12 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 		}
 		p.streams = append(p.streams, stream)
 	}
-	if p.proxy, p.release, err = s.startProxy(c.Cgroup, a.proxyRoot(c.Exec), tty); err != nil {
+	root, err := a.proxyRoot(c.Exec)
+	if err != nil {
+		return nil, fmt.Errorf("the root of the proxy of app %s: %w", a.name, err)
+	}
+	defer proc.CloseFiles(root)
+	if p.proxy, p.release, err = s.startProxy(c.Cgroup, root, tty); err != nil {
 		return nil, fmt.Errorf("start the proxy of app %s: %w", a.name, err)
 	}
 	if tty != nil {
@@ -106,10 +111,10 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 }
 
 // startProxy starts a proxy in a cgroup, and in the network namespace that the machine takes over:
-// programs that attach networks find the namespace by the proxy's pid. Its root is a directory on which
-// something is mounted, or "/", in whose place it has an empty one. The proxy ends when release is
-// closed. After an error there may be a proxy, which the caller drops, but no release.
-func (s *Supervisor) startProxy(group *abi.Cgroup, root string, tty *terminal) (proxy *proc.Child, release *os.File, err error) {
+// programs that attach networks find the namespace by the proxy's pid. Its root is a detached mount, or
+// empty if root is nil. The proxy ends when release is closed. After an error there may be a proxy, which the
+// caller drops, but no release.
+func (s *Supervisor) startProxy(group *abi.Cgroup, root *os.File, tty *terminal) (proxy *proc.Child, release *os.File, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -131,8 +136,11 @@ func (s *Supervisor) startProxy(group *abi.Cgroup, root string, tty *terminal) (
 	}
 	defer begun.Close()
 	defer begin.Close()
+	if root == nil {
+		root = null
+	}
 	attr := &os.ProcAttr{
-		Dir: root, Env: []string{}, Files: []*os.File{null, null, null, r, begin},
+		Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, r, begin, root},
 		// With Unshareflags Go makes all mounts private before it executes the proxy.
 		Sys: &unix.SysProcAttr{Setsid: true, Unshareflags: unix.CLONE_NEWNS},
 	}

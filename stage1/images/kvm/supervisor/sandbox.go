@@ -81,7 +81,7 @@ func (s *Supervisor) Leader(ctx context.Context) (abi.Ready, error) {
 	if err := s.join(ctx, ""); err != nil { // a network of its own, if the pod has none yet
 		return abi.Ready{}, fmt.Errorf("the network of the pod: %w", err)
 	}
-	proxy, release, err := s.startProxy(pod.group, "/", nil)
+	proxy, release, err := s.startProxy(pod.group, nil, nil)
 	if err != nil {
 		if proxy != nil {
 			proxy.Drop()

@@ -289,31 +289,36 @@ func TestStopEndsEverything(t *testing.T) {
 func TestTheMachineCannotReplaceAPlaceForMounts(t *testing.T) {
 	w := newWorld(t)
 	files := w.add("a").app.files
-	// virtiofsd works on this path in the machine's name.
-	for name, attack := range map[string]func(dir string) error{
-		"rename":  func(dir string) error { return os.Rename(filepath.Join(dir, files.dir), filepath.Join(dir, "x")) },
-		"create":  func(dir string) error { return os.Mkdir(filepath.Join(dir, "b"), 0o700) },
-		"link":    func(dir string) error { return os.Symlink("/", filepath.Join(dir, "b")) },
-		"unmount": func(dir string) error { return os.Remove(filepath.Join(dir, files.dir)) },
-	} {
-		for _, dir := range []string{Roots, Volumes} {
-			if err := attack(filepath.Join(Shared, dir)); err == nil {
-				t.Errorf("%s succeeds in %s", name, dir)
+	w.inShare(func() {
+		// virtiofsd works on these paths in the machine's name.
+		for name, attack := range map[string]func(dir string) error{
+			"rename":  func(dir string) error { return os.Rename(filepath.Join(dir, files.dir), filepath.Join(dir, "x")) },
+			"create":  func(dir string) error { return os.Mkdir(filepath.Join(dir, "b"), 0o700) },
+			"link":    func(dir string) error { return os.Symlink("/", filepath.Join(dir, "b")) },
+			"unmount": func(dir string) error { return os.Remove(filepath.Join(dir, files.dir)) },
+		} {
+			for _, dir := range []string{Roots, Volumes} {
+				if err := attack("/" + dir); err == nil {
+					t.Errorf("%s succeeds in %s", name, dir)
+				}
 			}
 		}
-	}
-	for name, attack := range map[string]func(dir string) error{
-		"within": func(dir string) error { return os.Symlink("/", filepath.Join(dir, "1")) },
-		"chmod":  func(dir string) error { return os.Chmod(dir, 0o777) },
-	} {
-		if err := attack(filepath.Join(Shared, Volumes, files.dir)); err == nil {
-			t.Errorf("%s succeeds", name)
+		for name, attack := range map[string]func(dir string) error{
+			"within": func(dir string) error { return os.Symlink("/", filepath.Join(dir, "1")) },
+			"chmod":  func(dir string) error { return os.Chmod(dir, 0o777) },
+		} {
+			if err := attack(filepath.Join("/", Volumes, files.dir)); err == nil {
+				t.Errorf("%s succeeds", name)
+			}
 		}
+		if err := os.WriteFile(filepath.Join("/", Roots, files.dir, "f"), nil, 0o600); err != nil {
+			t.Errorf("the app's root is not writable: %v", err)
+		}
+	})
+	if _, err := os.Stat(filepath.Join(w.rootfs, "f")); err != nil {
+		t.Errorf("the host does not see a file that the machine has made: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(files.HostRoot(), "f"), nil, 0o600); err != nil {
-		t.Errorf("the app's root is not writable: %v", err)
-	}
-	if entries, _ := os.ReadDir(filepath.Join(writable, Roots, files.dir)); len(entries) > 0 {
+	if entries, _ := os.ReadDir(filepath.Join(Shared, Roots, files.dir)); len(entries) > 0 {
 		t.Error("the app's root is mounted at the host's path of the share, too")
 	}
 }
@@ -321,7 +326,7 @@ func TestTheMachineCannotReplaceAPlaceForMounts(t *testing.T) {
 // expectEmptyShare tests that nothing of an app is in the share.
 func expectEmptyShare(t *testing.T) {
 	t.Helper()
-	for _, dir := range []string{filepath.Join(writable, Roots), filepath.Join(writable, Volumes)} {
+	for _, dir := range []string{filepath.Join(Shared, Roots), filepath.Join(Shared, Volumes)} {
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("%v are left in the share, %v", left, err)
 		}

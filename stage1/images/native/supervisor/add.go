@@ -100,11 +100,13 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 	a.init.netDevices = a.takeNetDevices
 	a.init.listener = func(pid int, listener *os.File) error { return s.tellAgent(a, pid, listener) }
 	a.init.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
-	why, err := s.beginByPlan(ctx, a, files, p)
-	if why == "" {
-		return err
+	if s.spawner == nil {
+		why, err := s.beginByPlan(ctx, a, files, p)
+		if why == "" {
+			return err
+		}
+		s.countInit("apps", why)
 	}
-	s.countInit("apps", why)
 	if err := a.init.start(ctx, s, "app "+a.name, files, p); err != nil {
 		prepared.Close()
 		a.init.leave()

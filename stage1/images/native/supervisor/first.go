@@ -17,10 +17,7 @@ import (
 // returns the reason: something that the plan cannot say, or a step that has failed. In the second
 // case the error of init is clearer. Nothing of the process remains then, nor after an error.
 func (s *Supervisor) beginByPlan(ctx context.Context, a *app, stdio [3]*os.File, p *fork.Process) (why string, err error) {
-	switch {
-	case s.spawner != nil:
-		return "a spawner", nil
-	case a.joins&unix.CLONE_NEWTIME != 0:
+	if a.joins&unix.CLONE_NEWTIME != 0 {
 		return "a time namespace", nil
 	}
 	program, why := a.init.prepared.First()

@@ -174,7 +174,11 @@ func TestAFailedAppHasTheErrorOfInit(t *testing.T) {
 			q := p.request("web", "true")
 			must(t, os.WriteFile(filepath.Join(q.Rootfs, "tmp/text"), []byte("no program"), 0o755))
 			must(t, os.WriteFile(filepath.Join(q.Rootfs, "tmp/script"), []byte("#!/absent\n"), 0o755))
-			respec(t, &q, func(s *specs.Spec) { c.change(s); by(s.Process) })
+			respec(t, &q, func(s *specs.Spec) {
+				s.Mounts = append(s.Mounts, specs.Mount{Destination: "/volume", Type: "bind", Source: t.TempDir(), Options: []string{"rbind"}})
+				c.change(s)
+				by(s.Process)
+			})
 			a := p.call(abi.AppAdd, entrypoint{request: q})
 			if c.code != 0 && a.code == 0 {
 				if a = p.do(abi.AppStart, "web"); a.code != 0 {

@@ -92,11 +92,16 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 		a.chroot = r.Rootfs
 	}
 	p.Cgroup, p.Tasks = groups.dir, groups.tasks
-	prepared, err := container.PrepareApp(container.AppRequest{Request: inside, Spec: a.spec, CgroupFiles: groups.files, Tasks: len(groups.tasks), Filters: &s.filters})
-	if err != nil {
+	a.init = &initProcess{console: r.ConsoleSocket, prepareSpawn: prepare}
+	prepareApp := func() (err error) {
+		a.init.prepared, err = container.PrepareApp(container.AppRequest{
+			Request: inside, Spec: a.spec, CgroupFiles: groups.files, Tasks: len(groups.tasks), Filters: &s.filters,
+		})
 		return err
 	}
-	a.init = &initProcess{prepared: prepared, console: r.ConsoleSocket, prepareSpawn: prepare}
+	if err := prepareApp(); err != nil {
+		return err
+	}
 	a.init.netDevices = a.takeNetDevices
 	a.init.listener = func(pid int, listener *os.File) error { return s.tellAgent(a, pid, listener) }
 	a.init.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
@@ -106,9 +111,14 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 			return err
 		}
 		s.countInit("apps", why)
+		if a.init.prepared == nil {
+			if err := prepareApp(); err != nil {
+				return err
+			}
+		}
 	}
 	if err := a.init.start(ctx, s, "app "+a.name, files, p); err != nil {
-		prepared.Close()
+		a.init.prepared.Close()
 		a.init.leave()
 		return err
 	}

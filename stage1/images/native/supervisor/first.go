@@ -15,7 +15,8 @@ import (
 // beginByPlan makes the first process of an app, up to the point where it is blocked before its exec,
 // by a plan of system calls, and its root by a thread of this process. If it has to be made by init, it
 // returns the reason: something that the plan cannot say, or a step that has failed. In the second
-// case the error of init is clearer. Nothing of the process remains then, nor after an error.
+// case the error of init is clearer, and what was prepared is used up: mounts are attached once. Nothing
+// of the process remains then, nor after an error.
 func (s *Supervisor) beginByPlan(ctx context.Context, a *app, stdio [3]*os.File, p *fork.Process) (why string, err error) {
 	if a.joins&unix.CLONE_NEWTIME != 0 {
 		return "a time namespace", nil
@@ -25,11 +26,12 @@ func (s *Supervisor) beginByPlan(ctx context.Context, a *app, stdio [3]*os.File,
 		return why, nil
 	}
 	err = a.init.byPlan(ctx, s, a.joins, stdio, *p, program)
+	a.init.prepared.Close() // the process and its root have their own copies
 	var failed *fork.Error
 	if errors.As(err, &failed) || errors.Is(err, container.ErrOutside) {
+		a.init.prepared = nil
 		return err.Error(), nil
 	}
-	a.init.prepared.Close()
 	return "", err
 }
 

@@ -133,14 +133,14 @@ func (a *adversary) attack(b *Builder) error {
 }
 
 // text is what a result has in common in both ways: not ids that the kernel counts up, nor what it says
-// of the first mount of an overlay only.
+// of the first mount of an overlay only, nor the ignored signals, which package fork, and not Init, resets.
 func (r *result) text() string {
 	text := fmt.Sprintf("exit code %d\n%s", r.code, r.output)
 	if r.failure != nil {
 		text = r.failure.Text
 	}
 	for _, expression := range []string{
-		`(?m)^(Tgid|Pid|NS.*|Vm.*|Rss.*|.*ctxt_switches|SigQ|Hugetlb.*):.*$`,
+		`(?m)^(Tgid|Pid|NS.*|Vm.*|Rss.*|.*ctxt_switches|SigQ|SigIgn|Hugetlb.*):.*$`,
 		`(?m)^\d+ \d+ \d+:\d+ `, `,uuid=on`, `(shared|master|propagate_from):\d+`, `(net|ipc|uts|pid|mnt|cgroup):\[\d+\]`} {
 		text = regexp.MustCompile(expression).ReplaceAllString(text, "")
 	}

@@ -40,6 +40,7 @@ func ofMachines() []string {
 		"TestAMachineHasAnImageAsTheRootOfAContainer",
 		"TestImagesOfErofsAreReadOnlyRoots",
 		"TestAMachineHasTheBlockDevicesOfItsContainersAndNoOthers",
+		"TestAMachineReadsWhatWasWrittenToItsVolumesAMomentBefore",
 		"TestAMachineHasTheAddressesOfItsNetworkNamespace",
 		"TestAMachineHasTheAddressesThatItsNamespaceGetsBeforeStart",
 		"TestANetworkThatAMachineCannotHaveIsRefusedByName",

@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -112,5 +113,55 @@ rm x; done; done; echo $n`
 		}
 		c.killAndDrop(t, writer)
 		wait.Until(t, "the device of the removed pod is free", func() bool { return free(device) == nil })
+	})
+}
+
+// bound makes a mount of a file or directory of the host at a path.
+func bound(source, path string) oci.SpecOpts {
+	return oci.WithMounts([]specs.Mount{{Destination: path, Type: "bind", Source: source, Options: []string{"rbind"}}})
+}
+
+// The guest knows the files of a container's mounts from its Create on. nerdctl's hook writes /etc/hosts after that.
+func TestAMachineReadsWhatWasWrittenToItsVolumesAMomentBefore(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		volume := t.TempDir()
+		file := filepath.Join(volume, "file")
+		write(t, file, "")
+		pod := group("group-" + c.id())
+		written := map[string][]specs.Hook{"createRuntime": {hook("echo by the hook >" + file)}}
+		script := "cat /file >" + volume + "/reads; mv " + volume + "/reads " + volume + "/read; exec testprog sleep 1000"
+		first := c.running(t, []string{"sh", "-c", script}, pod, hooks(volume, written), bound(file, "/file"))
+		wait.Until(t, "the program has read the file", func() bool { _, err := os.Stat(volume + "/read"); return err == nil })
+		if got := read(t, volume+"/read"); got != "by the hook\n" {
+			t.Errorf("the program reads %q", got)
+		}
+
+		expect := func(id, path, want string) {
+			t.Helper()
+			if got := c.exec(t, nil, id, "cat", path).must(t).stdout; got != want {
+				t.Errorf("%s has %q for an exec, not %q", path, got, want)
+			}
+		}
+		for _, text := range []string{"", "one", "longer", "short", "other"} {
+			write(t, file, text)
+			expect(first.ID(), "/file", text)
+			expect(first.ID(), file, text)
+		}
+		for _, name := range []string{"old", "renewed"} { // as the kubelet updates a ConfigMap
+			if err := errors.Join(os.Mkdir(filepath.Join(volume, name), 0o755), os.Symlink(name, filepath.Join(volume, "new"))); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(volume, name, "key"), name)
+			if err := os.Rename(filepath.Join(volume, "new"), filepath.Join(volume, "data")); err != nil {
+				t.Fatal(err)
+			}
+			expect(first.ID(), volume+"/data/key", name)
+		}
+		// The containers of a pod see each other's changes.
+		second := c.running(t, []string{"testprog", "sleep", "1000"}, pod, bound(volume, "/data"))
+		for _, text := range []string{"", "short", "and longer"} {
+			c.exec(t, nil, second.ID(), "sh", "-c", "printf '"+text+"' >/data/file").must(t)
+			expect(first.ID(), file, text)
+		}
 	})
 }

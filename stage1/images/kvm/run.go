@@ -274,6 +274,7 @@ func (p *pod) shares(dir string) ([]machine.Share, error) {
 	return []machine.Share{
 		// Only the app itself is expected to change its root.
 		{Tag: channel.RootsTag, Dir: filepath.Join(dir, supervisor.Roots), Tree: roots, Cache: "always", Timeout: time.Second},
+		// Others change volumes. With any timeout, a file that has grown ends for a reader where it ended before.
 		{Tag: channel.ShareTag, Dir: filepath.Join(dir, supervisor.Volumes), Tree: volumes},
 	}, nil
 }

@@ -239,6 +239,35 @@ func TestAGuestSeesWhatIsMountedBelowAShareLater(t *testing.T) {
 	}
 }
 
+// nerdctl's hook writes /etc/hosts like this: the guest had seen that the file was empty.
+func TestAGuestReadsWhatTheHostHasWrittenAMomentBefore(t *testing.T) {
+	c, g := config(t)
+	dir := share(t, &c)
+	file := filepath.Join(dir, "file")
+	write(t, file, "")
+	boot(t, c, g)
+	if got := g.ask("mkdir", "/pod") + g.ask("mount", "pod", "/pod", "virtiofs"); got != "" {
+		t.Fatal(got)
+	}
+	for _, content := range []string{"", "first", "second, and longer", "third", "FOURTH"} {
+		write(t, file, content)
+		if got := g.ask("read", "/pod/file"); got != content {
+			t.Errorf("the guest reads %q of a file with %q", got, content)
+		}
+	}
+	// The next file has the name of another one, as with a ConfigMap's link.
+	for _, content := range []string{"a", "another"} {
+		next := filepath.Join(dir, "next")
+		write(t, next, content)
+		if err := os.Rename(next, file); err != nil {
+			t.Fatal(err)
+		}
+		if got := g.ask("read", "/pod/file"); got != content {
+			t.Errorf("the guest reads %q of a file that was replaced by %q", got, content)
+		}
+	}
+}
+
 // The host does not have the tree at the path, and no thread of this process keeps the copies of the host's
 // mounts with which virtiofsd has started.
 func TestAShareMayBeAMountThatOnlyVirtiofsdHas(t *testing.T) {

@@ -32,8 +32,8 @@ type Share struct {
 	// Cache is virtiofsd's cache mode: auto, always or none. "" is auto. With auto the guest reads a file
 	// again each time that it is opened, with always when its size or time has changed.
 	Cache string
-	// Timeout is how long the guest relies on names, sizes and times, in whole seconds. 0 is virtiofsd's
-	// default: a second with auto, a day with always.
+	// Timeout is how long the guest relies on names, sizes and times, in whole seconds. Until then a file that
+	// has grown ends for the guest where it ended before. With 0 the guest asks each time, also before each read(2).
 	Timeout time.Duration
 }
 

@@ -38,11 +38,8 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	}
 	argv := []string{
 		virtiofsd, "-f", "--fd=3", "-o", "source=" + s.Dir, "-o", "cache=" + cache,
-		"-o", "sandbox=namespace", "-o", "xattr",
+		"-o", fmt.Sprintf("timeout=%d", s.Timeout/time.Second), "-o", "sandbox=namespace", "-o", "xattr",
 		"--rlimit-nofile=" + strconv.FormatUint(maxOpen(), 10),
-	}
-	if s.Timeout > 0 {
-		argv = append(argv, "-o", fmt.Sprintf("timeout=%d", s.Timeout/time.Second))
 	}
 	own := &ownMounts{share: s}
 	defer own.close()

@@ -143,7 +143,7 @@ type Files struct {
 }
 
 // Name returns the name of a directory for an app that is added. No directory gets a name twice: for a
-// second the guest believes what it knows of a name, without asking virtiofsd. An app that was added
+// second the guest believes what it knows of a name in Roots, without asking virtiofsd. An app that was added
 // again, after a failure or its removal, had the files of the one before, or the place for its root
 // without the root.
 func (s *Share) Name(app string) string { return fmt.Sprintf("%s-%d", app, s.named.Add(1)) }

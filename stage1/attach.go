@@ -41,7 +41,7 @@ func (s *Stage1) Attach(dir string) error {
 
 // MakeVisible is Attach for a caller that names the stage1 and the pod in its error.
 func (s *Stage1) MakeVisible(dir string) error {
-	if err := proc.MakeDirs(dir, append(s.writable(), RktDir+"/status", RktDir+"/env")...); err != nil {
+	if err := proc.MakeDirs(dir, append(s.writable(), RktDir+"/status")...); err != nil {
 		return err
 	}
 	if err := s.PutIdentity(dir); err != nil {

@@ -28,8 +28,9 @@ func (d *descriptors) files() []*os.File {
 
 func (d *descriptors) close() { proc.CloseFiles(d.own...) }
 
-func (d *descriptors) makePipe() ([2]int, error) {
-	if d.lasting != "" {
+// makePipe makes the pipe of a descriptor. That of the ready line is closed when the call is ready.
+func (d *descriptors) makePipe(fd int) ([2]int, error) {
+	if d.lasting != "" && fd != abi.ReadyFD {
 		return makeFIFO(d.lasting)
 	}
 	return makePipe()
@@ -39,7 +40,7 @@ func (d *descriptors) makePipe() ([2]int, error) {
 // blocks, because a shell expects that. The runtime's poller waits for the read
 // end.
 func (d *descriptors) pipe(fd int) (*os.File, error) {
-	p, err := d.makePipe()
+	p, err := d.makePipe(fd)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,11 @@ func (k *Composition) writeInTree(image []byte) error {
 		if err := tree.WriteFile(filepath.Join(k.Stage2(), "manifest"), image, 0o644); err != nil {
 			return err
 		}
-		return tree.WriteFile(filepath.Join(stage1.RktInTree, "env", string(k.Name)), appc.Env(string(k.Name), &k.App.App), 0o644)
+		env := filepath.Join(stage1.RktInTree, "env")
+		if err := tree.MkdirAll(env, 0o755); err != nil {
+			return err
+		}
+		return tree.WriteFile(filepath.Join(env, string(k.Name)), appc.Env(string(k.Name), &k.App.App), 0o644)
 	})
 }
 

@@ -14,10 +14,7 @@ import (
 // Init. If only Init can do what the exec asks for, Program returns nil and what that is.
 func (p *Prepared) Program() (program *fork.Program, why string) {
 	c, r := p.config, &p.config.Process
-	for _, f := range []struct {
-		what string
-		set  bool
-	}{
+	if why := firstOf([]reason{
 		{"an app without a mount namespace", c.Chroot != 0},
 		{"an SELinux label", r.SELinux != ""},
 		{"a personality", c.Personality != nil},
@@ -26,10 +23,8 @@ func (p *Prepared) Program() (program *fork.Program, why string) {
 		{"an I/O priority", r.IOPriority != nil},
 		{"a CPU affinity", len(r.InitialCPUs)+len(r.FinalCPUs) > 0},
 		{"a seccomp agent", c.SeccompFlags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0},
-	} {
-		if f.set {
-			return nil, f.what
-		}
+	}); why != "" {
+		return nil, why
 	}
 	program = &fork.Program{
 		Keyring:         c.Keyring,
@@ -70,6 +65,22 @@ func (p *Prepared) Program() (program *fork.Program, why string) {
 	return program, ""
 }
 
+// reason is something that only Init can do.
+type reason struct {
+	what string
+	set  bool
+}
+
+// firstOf returns the first reason that is set, or "".
+func firstOf(reasons []reason) string {
+	for _, r := range reasons {
+		if r.set {
+			return r.what
+		}
+	}
+	return ""
+}
+
 // First returns what Program returns, for the first process of an app whose root a Builder makes.
 func (p *Prepared) First() (program *fork.Program, why string) {
 	c := p.config
@@ -83,10 +94,7 @@ func (p *Prepared) First() (program *fork.Program, why string) {
 			special = special || m.aside()
 		}
 	}
-	for _, f := range []struct {
-		what string
-		set  bool
-	}{
+	if why := firstOf([]reason{
 		{"a user namespace", c.UserNamespace},
 		{"no mount namespace of its own", c.Rootfs.Chroot || c.Rootfs.File != 0},
 		{"no pivot_root", c.Rootfs.NoPivotRoot},
@@ -97,10 +105,8 @@ func (p *Prepared) First() (program *fork.Program, why string) {
 		{"a path of the process's own", slices.ContainsFunc(paths, func(p string) bool {
 			return strings.HasPrefix(p, "/proc/self") || strings.HasPrefix(p, "/proc/thread-self")
 		})},
-	} {
-		if f.set {
-			return nil, f.what
-		}
+	}); why != "" {
+		return nil, why
 	}
 	if program, why = p.Program(); program != nil {
 		program.First = first

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // First makes a Program the first process of an app, whose root another process makes at the same
@@ -40,9 +42,7 @@ func (b *Begun) Await() (opened []*os.File, err error) {
 			err = fmt.Errorf("a new process that should wait is %s", r.step)
 		}
 		if err != nil {
-			for _, f := range opened {
-				f.Close()
-			}
+			proc.CloseFiles(opened...)
 			return nil, err
 		}
 	}

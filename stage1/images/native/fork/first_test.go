@@ -65,7 +65,7 @@ func TestAFirstProcessWaitsForItsRootAndForItsStart(t *testing.T) {
 	if len(opened) != 1 {
 		t.Fatalf("it has handed over %d procfs", len(opened))
 	}
-	// The procfs is that of its own PID namespace, whoever mounts it.
+	// The mount shows the processes of the process's PID namespace, although this process makes it.
 	fs := int(opened[0].Fd())
 	if err := unix.FsconfigCreate(fs); err != nil {
 		t.Fatal(err)

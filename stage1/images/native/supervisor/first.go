@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
@@ -57,7 +58,7 @@ func (i *initProcess) byPlan(ctx context.Context, s *Supervisor, joins int, stdi
 		return nil
 	}
 	status := i.child.Drop()
-	i.begun.Close()
+	i.close()
 	i.begun = nil
 	if err == fork.ErrEnded {
 		err = explain(ctx, errDied, i.child.PID(), status)
@@ -71,7 +72,7 @@ func (i *initProcess) buildRoot(ctx context.Context, joins int) error {
 	if err != nil {
 		return err
 	}
-	defer closeAll(procfs)
+	defer proc.CloseFiles(procfs...)
 	pidfd, err := i.child.Pidfd()
 	if err != nil {
 		return err
@@ -88,12 +89,6 @@ func (i *initProcess) buildRoot(ctx context.Context, joins int) error {
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
 	}
 }
 

@@ -46,6 +46,10 @@ func (i *initProcess) byPlan(ctx context.Context, s *Supervisor, joins int, stdi
 		return i.begun.PID, nil
 	})
 	if err != nil {
+		if i.begun != nil { // the process has been made and could not be taken over
+			i.close()
+			i.begun = nil
+		}
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = i.child.Kill() })

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // mapIDs puts a clone of the mounts at source, mapped to a user namespace, at target. set has
@@ -39,24 +41,7 @@ func userNamespace(uidmap, gidmap string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The process is stopped before it executes anything, because it is traced, and is killed
-	// when the namespace is open. Until it is reaped, its pid is its own.
-	process, err := os.StartProcess("/proc/self/exe", []string{"user-namespace"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER, UidMappings: uids, GidMappings: gids,
-		Ptrace: true, Pdeathsig: syscall.SIGKILL,
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("make a user namespace: %w", err)
-	}
-	defer func() {
-		_ = process.Kill()
-		_, _ = process.Wait()
-	}()
-	user, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", process.Pid))
-	if err != nil {
-		return nil, fmt.Errorf("open a user namespace: %w", err)
-	}
-	return user, nil
+	return proc.UserNamespace(uids, gids)
 }
 
 func parseMap(text string) (all []syscall.SysProcIDMap, err error) {

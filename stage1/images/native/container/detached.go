@@ -3,11 +3,12 @@ package container
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // openTree makes a detached copy of the mount at path, or of the part of it below path.
@@ -62,23 +63,9 @@ func attach(tree, target int) error {
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// userNamespace makes a user namespace with these mappings, for id-mapped mounts. The
-// namespace has no process.
+// userNamespace makes a user namespace with these mappings, for id-mapped mounts.
 func userNamespace(uids, gids []specs.LinuxIDMapping) (*os.File, error) {
-	var ns *os.File
-	err := withStoppedChild(&syscall.SysProcAttr{
-		Cloneflags:                 syscall.CLONE_NEWUSER,
-		UidMappings:                sysMappings(uids),
-		GidMappings:                sysMappings(gids),
-		GidMappingsEnableSetgroups: true,
-	}, func(pid int) (err error) {
-		ns, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make a user namespace: %w", err)
-	}
-	return ns, nil
+	return proc.UserNamespace(sysMappings(uids), sysMappings(gids))
 }
 
 func sysMappings(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
@@ -87,30 +74,4 @@ func sysMappings(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
 		maps[i] = syscall.SysProcIDMap{ContainerID: int(e.ContainerID), HostID: int(e.HostID), Size: int(e.Size)}
 	}
 	return maps
-}
-
-// withStoppedChild calls do with a child that is stopped before its first instruction,
-// because this process traces it. Then it kills the child.
-func withStoppedChild(attr *syscall.SysProcAttr, do func(pid int) error) error {
-	// The thread that starts the child is its tracer, and must not end before it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	attr.Ptrace = true
-	attr.Pdeathsig = syscall.SIGKILL
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"stopped"}, &syscall.ProcAttr{Sys: attr})
-	if err != nil {
-		return err
-	}
-	err = do(pid)
-	// The child is stopped and cannot have ended, so no other process has the pid. Another
-	// goroutine may reap the child first; Wait4 then returns ECHILD.
-	_ = syscall.Kill(pid, syscall.SIGKILL)
-	for {
-		var ws syscall.WaitStatus
-		_, e := syscall.Wait4(pid, &ws, 0, nil)
-		if e == syscall.EINTR || e == nil && ws.Stopped() {
-			continue
-		}
-		return err
-	}
 }

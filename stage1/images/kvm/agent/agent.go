@@ -141,8 +141,10 @@ func (a *agent) answer(ctx context.Context, s *channel.Stream, r *bufio.Reader, 
 }
 
 func (a *agent) dispatch(ctx context.Context, c *call) error {
-	if err := setSysctl(c.Sysctl); err != nil {
-		return err
+	if len(c.Sysctl) > 0 {
+		if err := a.network.within(func() error { return setSysctl(c.Sysctl) }); err != nil {
+			return err
+		}
 	}
 	switch {
 	case c.Run != nil:
@@ -151,6 +153,8 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 		return a.resize(c.Resize)
 	case c.Size != nil:
 		return a.changeSize(ctx, c.Size)
+	case c.Users != nil:
+		return a.makeUsers(ctx, c.Users)
 	case c.Network != nil:
 		return a.changeNetwork(ctx, c.Network)
 	case c.PowerOff:
@@ -183,7 +187,7 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 	case abi.AppUpdate:
 		return p.update(r.Resources)
 	case abi.AppStats:
-		text, err := p.stats()
+		text, err := p.stats(a.network)
 		if err == nil {
 			c.reply(channel.Answer, text)
 		}

@@ -11,7 +11,11 @@ import (
 // connect carries a stream of the host to a server in the machine.
 func (a *agent) connect(ctx context.Context, d data, address string) {
 	defer d.Close()
-	conn, err := dial(ctx, address)
+	var conn *net.TCPConn
+	err := a.network.within(func() (err error) { // a socket stays in the namespace of the thread that makes it
+		conn, err = dial(ctx, address)
+		return err
+	})
 	if err != nil {
 		text := err.Error()
 		_ = channel.Send(d, channel.Error, []byte(text[:min(len(text), channel.MaxNotice)]))

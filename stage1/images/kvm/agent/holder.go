@@ -61,11 +61,8 @@ func (a *agent) watchHolder(ctx context.Context, ready []byte) error {
 	return nil
 }
 
-// setSysctl sets sysctls of the network, in which the agent and all apps are.
+// setSysctl sets sysctls of the network namespace of this thread.
 func setSysctl(values map[string]string) error {
-	if len(values) == 0 {
-		return nil
-	}
 	dir, err := unix.Open("/proc/sys", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open /proc/sys: %w", err)

@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"math"
-	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
@@ -16,14 +18,20 @@ const (
 	maxInterfaces = 64
 )
 
-// stats returns the document of app/stats, from the app's cgroup.
-func (p *app) stats() ([]byte, error) {
+// stats returns the document of app/stats, from the app's cgroup and the network, in which every app is.
+func (p *app) stats(n *guestNetwork) ([]byte, error) {
 	s, err := p.group.Stats()
 	if err != nil {
 		return nil, err
 	}
 	answer := convert(s)
-	interfaces, err := proc.Interfaces(os.Getpid()) // every app is in the machine's network
+	var interfaces []proc.Interface
+	err = n.within(func() (err error) {
+		runtime.LockOSThread() // so that the thread does not end
+		defer runtime.UnlockOSThread()
+		interfaces, err = proc.Interfaces(unix.Gettid())
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

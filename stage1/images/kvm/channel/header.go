@@ -13,13 +13,13 @@ import (
 
 // ProtocolVersion is the version of the messages. Host and agent are built together, so they
 // refuse every other one.
-const ProtocolVersion = "2"
+const ProtocolVersion = "3"
 
 // Null is the number of no stream.
 const Null = 0
 
-// Header is the document of a call. Exactly one of Call, Run, Resize, Size, Network
-// and PowerOff is set.
+// Header is the document of a call. Exactly one of Call, Run, Resize, Size, Users,
+// Network and PowerOff is set.
 type Header struct {
 	// Call is a request as in docs/stage1-abi.md, with the guest's paths. Its cgroup and its
 	// consoleSocket are absent: the agent makes them.
@@ -33,16 +33,25 @@ type Header struct {
 	Volumes []Volume `json:"volumes,omitempty"`
 	// Shm is the /dev/shm that the app of Call shares with others.
 	Shm *Shm `json:"shm,omitempty"`
-	// Run is the request of `run`, for the supervisor in the guest. It is the first call.
+	// Run is the request of `run`, for the supervisor in the guest. It is the first call but Users.
 	Run *abi.Request `json:"run,omitempty"`
 	// Sysctl are sysctls of the machine's network, which the agent sets before a Call or Run.
 	Sysctl map[string]string `json:"sysctl,omitempty"`
 	Resize *Resize           `json:"resize,omitempty"`
 	Size   *Size             `json:"size,omitempty"`
+	// Users has the agent make the user namespace of the pod, once, and a network namespace that belongs to
+	// it, to which the machine's network moves.
+	Users *Mappings `json:"users,omitempty"`
 	// Network is the machine's network as package network describes it.
 	Network json.RawMessage `json:"network,omitempty"`
 	// PowerOff ends the apps, writes back what the guest has cached, and ends the machine.
 	PowerOff bool `json:"powerOff,omitempty"`
+}
+
+// Mappings are those of a user namespace.
+type Mappings struct {
+	UIDs []abi.IDMapping `json:"uids"`
+	GIDs []abi.IDMapping `json:"gids"`
 }
 
 // Disk is a disk of the machine with a file system.

@@ -10,4 +10,8 @@ const (
 	GuestNodes = "/dev/volumes"  // below it the agent makes the nodes of the volumes of each app
 	GuestRoots = "/roots"        // where the agent mounts the share of roots
 	GuestShare = "/shared"       // where the agent mounts the other one
+
+	// Where the agent mounts the user namespace of the pod and the network namespace that belongs to it.
+	GuestUser    = "/run/namespaces/user"
+	GuestNetwork = "/run/namespaces/net"
 )

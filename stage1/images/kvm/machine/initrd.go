@@ -38,6 +38,8 @@ func writeInitrd(to io.Writer, modules, init string) error {
 		return err
 	}
 	w := cpio.NewWriter(to)
-	w.File("init", 0o755, info.Size(), program)
+	// The user namespace of a container may map root of the machine's files to one of its users, which may not
+	// read the program that then becomes the container's.
+	w.File("init", 0o711, info.Size(), program)
 	return w.End()
 }

@@ -23,11 +23,20 @@ import (
 // at a time.
 type Guest struct {
 	namespace *os.File
-	have      Config // of the last Apply
+	arrivals  *os.File // the namespace in which NICs appear; nil if it is the same
+	have      Config   // of the last Apply
 }
 
 // NewGuest returns the network of a namespace of the machine. The caller closes the namespace.
 func NewGuest(namespace *os.File) *Guest { return &Guest{namespace: namespace} }
+
+// Move moves the network to another namespace of the machine, which the caller closes, and sets it up there as
+// Apply has. NICs go on appearing in the first namespace.
+func (g *Guest) Move(ctx context.Context, namespace *os.File) error {
+	want := g.have
+	g.arrivals, g.namespace, g.have = g.namespace, namespace, Config{}
+	return g.Apply(ctx, want)
+}
 
 // Apply changes the network from the Config of the last call to another one. It first waits until the
 // machine has a NIC for each link, and changes nothing if ctx ends before. Otherwise it does as much
@@ -39,7 +48,12 @@ func (g *Guest) Apply(ctx context.Context, want Config) error {
 		return err
 	}
 	defer conn.Close()
-	nics, err := g.await(ctx, conn, want.Links)
+	if g.arrivals != nil {
+		if err := g.fetch(ctx, conn, want.Links); err != nil {
+			return err
+		}
+	}
+	nics, err := await(ctx, g.namespace, conn, want.Links)
 	if err != nil {
 		return err
 	}
@@ -67,12 +81,46 @@ type nic struct {
 	up    bool
 }
 
-// await returns the machine's links when there is one for each of the wanted. A NIC appears some time
+// fetch moves the NICs of the wanted links that are not in the namespace yet.
+func (g *Guest) fetch(ctx context.Context, conn *rtnetlink.Conn, want []Link) error {
+	here, err := links(conn)
+	if err != nil {
+		return err
+	}
+	missing := slices.DeleteFunc(slices.Clone(want), func(l Link) bool {
+		return slices.ContainsFunc(here, func(n nic) bool { return n.mac == l.MAC })
+	})
+	there, err := rtnetlink.DialIn(g.arrivals)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	nics, err := await(ctx, g.arrivals, there, missing)
+	if err != nil {
+		return err
+	}
+	for _, n := range nics {
+		if !slices.ContainsFunc(missing, func(l Link) bool { return l.MAC == n.mac }) {
+			continue
+		}
+		// A link of the namespace may have the NIC's name.
+		body := rtnetlink.AppendAttribute(linkBody(n.index, 0, unix.IFF_UP), unix.IFLA_IFNAME, []byte("nic%d\x00"))
+		err := proc.Control(g.namespace, func(fd int) error {
+			return there.Request(unix.RTM_NEWLINK, unix.NLM_F_ACK, rtnetlink.AppendNumber(body, unix.IFLA_NET_NS_FD, uint32(fd)), nil)
+		})
+		if err != nil {
+			return fmt.Errorf("move the NIC %s: %w", n.mac, err)
+		}
+	}
+	return nil
+}
+
+// await returns the links of a namespace when there is one for each of the wanted. A NIC appears some time
 // after it was plugged in.
-func (g *Guest) await(ctx context.Context, conn *rtnetlink.Conn, want []Link) ([]nic, error) {
+func await(ctx context.Context, namespace *os.File, conn *rtnetlink.Conn, want []Link) ([]nic, error) {
 	var nics []nic
 	missing := -1
-	err := follow(ctx, g.namespace, func() (done bool, err error) {
+	err := follow(ctx, namespace, func() (done bool, err error) {
 		if nics, err = links(conn); err != nil {
 			return false, err
 		}

@@ -355,7 +355,7 @@ func TestANICThatComesLateIsWaitedFor(t *testing.T) {
 	c, _ := m.look()
 	applied := make(chan error)
 	go func() { applied <- m.Apply(t.Context(), c) }()
-	wait.Blocked(t, "network.(*Guest).await", 1)
+	wait.Blocked(t, "network.await", 1)
 	m.follow(c)
 	must(t, wait.For(t, "the end of Apply", applied))
 	m.release()

@@ -116,7 +116,11 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 		return err
 	}
 	defer closeBinds(binds)
-	if err := s.join(ctx, spec.netns); err != nil {
+	users, err := s.join(ctx, spec.netns, spec.users)
+	if err != nil {
+		return err
+	}
+	if err := spec.joinNetwork(users); err != nil {
 		return err
 	}
 	if len(c.Mounts) > 0 {

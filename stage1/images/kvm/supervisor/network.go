@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"reflect"
@@ -33,6 +34,8 @@ type Network struct {
 	taps    []*network.Tap                  // that are not yet plugged in
 	want    network.Config                  // of the last look
 	have    *network.Config                 // of the machine; nil if a change has failed
+	users   *channel.Mappings               // of the user namespace to which the network belongs in the machine; or nil
+	used    bool                            // an app has joined the network
 	forward forwarder
 }
 
@@ -136,11 +139,34 @@ func (n *Network) plug(ctx context.Context, s *Supervisor) error {
 // change that takes longer than its call is not undone.
 const followTime = time.Minute
 
+// own makes the user namespace of the pod, to which the network belongs in the machine from then on.
+func (n *Network) own(ctx context.Context, s *Supervisor, users *channel.Mappings) error {
+	if _, err := s.ask(ctx, channel.Header{Users: users}, nil); err != nil {
+		return fmt.Errorf("the user namespace of the pod: %w", err)
+	}
+	n.users = users
+	return nil
+}
+
 // join takes over the network namespace of an app that is added. Without a path the app has a
-// namespace of its own; the first app's becomes the machine's.
-func (s *Supervisor) join(ctx context.Context, path string) error {
+// namespace of its own; the first app's becomes the machine's. want are the mappings of the app's user namespace,
+// or nil if it asks for none of its own. have are those of the pod's user namespace, or nil if the pod has none.
+func (s *Supervisor) join(ctx context.Context, path string, want *channel.Mappings) (have *channel.Mappings, err error) {
 	n := s.Network
-	return s.change(ctx, func(ctx context.Context) (err error) {
+	var users *channel.Mappings
+	err = s.change(ctx, func(ctx context.Context) (err error) {
+		defer func() { n.used, users = n.used || err == nil, n.users }()
+		switch {
+		case want == nil || reflect.DeepEqual(n.users, want):
+		case n.users != nil:
+			return serve.Unsupported("linux.uidMappings: the apps of a machine have one user namespace, and the mappings of the pod's are others")
+		case n.used:
+			return serve.Unsupported("linux.namespaces: the apps of a machine have one user namespace, and the pod was made without one")
+		default:
+			if err := n.own(ctx, s, want); err != nil {
+				return err
+			}
+		}
 		switch {
 		case n.netns == nil && path == "":
 			n.netns, err = network.Make()
@@ -167,6 +193,10 @@ func (s *Supervisor) join(ctx context.Context, path string) error {
 		}
 		return n.plug(ctx, s)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return users, nil
 }
 
 // follow takes over the changes of the machine's network namespace. It is quick if there are none.

@@ -13,6 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
 // Sandbox is a pod of the Sandbox service. A process in the machine holds the namespaces, and a proxy
@@ -20,6 +21,7 @@ import (
 type Sandbox struct {
 	inside *abi.Sandbox      // for the machine
 	sysctl map[string]string // of the machine's network
+	users  *channel.Mappings // of its user namespace, or nil
 	group  *abi.Cgroup       // for the proxy
 	holder int               // pid in the machine
 
@@ -35,11 +37,19 @@ func NewSandbox(r *abi.Request) (*Sandbox, error) {
 		return nil, nil
 	}
 	pod := *r.Sandbox
+	s := &Sandbox{inside: &pod, group: pod.Cgroup}
+	pod.Namespaces = slices.Clone(pod.Namespaces)
 	listed := map[specs.LinuxNamespaceType]bool{}
 	for i, n := range pod.Namespaces {
 		kind := specs.LinuxNamespaceType(n.Type)
 		listed[kind] = true
 		switch {
+		case kind == specs.UserNamespace && len(pod.UIDMappings) > 0 && len(pod.GIDMappings) > 0:
+			// The machine makes its own with the same mappings, wherever the host's is.
+			s.users = &channel.Mappings{UIDs: pod.UIDMappings, GIDs: pod.GIDMappings}
+			pod.Namespaces[i].Path = channel.GuestUser
+		case kind == specs.UserNamespace:
+			return nil, serve.Unsupported("sandbox.namespaces[%d]: a user namespace without sandbox.uidMappings and gidMappings", i)
 		case !slices.Contains(needed, kind):
 			return nil, serve.Unsupported("sandbox.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
 		case kind != specs.NetworkNamespace && n.Path != "":
@@ -51,9 +61,11 @@ func NewSandbox(r *abi.Request) (*Sandbox, error) {
 			return nil, serve.Unsupported("sandbox.namespaces: without %q the pod would be in the host's, which a machine cannot reach", kind)
 		}
 	}
-	s := &Sandbox{inside: &pod, group: pod.Cgroup}
 	pod.Cgroup = nil
-	pod.Namespaces = slices.DeleteFunc(slices.Clone(pod.Namespaces), func(n abi.Namespace) bool { return n.Type == string(specs.NetworkNamespace) })
+	pod.Namespaces = slices.DeleteFunc(pod.Namespaces, func(n abi.Namespace) bool { return n.Type == string(specs.NetworkNamespace) })
+	if s.users != nil {
+		pod.Namespaces = append(pod.Namespaces, abi.Namespace{Type: string(specs.NetworkNamespace), Path: channel.GuestNetwork})
+	}
 	pod.Sysctl, s.sysctl = ofNetwork(pod.Sysctl)
 	return s, nil
 }
@@ -78,7 +90,7 @@ func (s *Supervisor) Leader(ctx context.Context) (abi.Ready, error) {
 		start, err := proc.StartTime(os.Getpid())
 		return abi.Ready{PID: os.Getpid(), StartTime: start}, err
 	}
-	if err := s.join(ctx, ""); err != nil { // a network of its own, if the pod has none yet
+	if _, err := s.join(ctx, "", pod.users); err != nil { // a network of its own, if the pod has none yet
 		return abi.Ready{}, fmt.Errorf("the network of the pod: %w", err)
 	}
 	proxy, release, err := s.startProxy(pod.group, nil, nil)

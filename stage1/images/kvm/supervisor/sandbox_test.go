@@ -35,7 +35,8 @@ func TestASandboxThatAMachineCannotBeIsRefusedByName(t *testing.T) {
 		`without "uts"`:                   podOf("network", "ipc", "pid"),
 		`without "ipc"`:                   podOf("network", "uts", "pid"),
 		`without "pid"`:                   podOf("network", "uts", "ipc"),
-		`sandbox.namespaces[4].type`:      podOf("network", "uts", "ipc", "pid", "user"),
+		`sandbox.namespaces[4].type`:      podOf("network", "uts", "ipc", "pid", "time"),
+		`without sandbox.uidMappings`:     podOf("network", "uts", "ipc", "pid", "user"),
 		`sandbox.namespaces[2].path: a m`: joins,
 	} {
 		if _, err := NewSandbox(r); serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), why) {
@@ -44,6 +45,24 @@ func TestASandboxThatAMachineCannotBeIsRefusedByName(t *testing.T) {
 	}
 	if s, err := NewSandbox(&abi.Request{}); s != nil || err != nil {
 		t.Errorf("a pod that is no sandbox: %v, %v", s, err)
+	}
+}
+
+// containerd has made the user namespace of the pod on the host. The machine makes one with the same mappings.
+func TestASandboxHasTheUserNamespaceOfItsMachine(t *testing.T) {
+	pod, ids := podOf("uts", "network", "ipc", "pid", "user"), []abi.IDMapping{{HostID: 1000, Size: 10}}
+	pod.Sandbox.Namespaces[4].Path = "/proc/self/ns/user"
+	pod.Sandbox.UIDMappings, pod.Sandbox.GIDMappings = ids, ids
+	s, err := NewSandbox(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []abi.Namespace{{Type: "uts"}, {Type: "ipc"}, {Type: "pid"}, {Type: "user", Path: channel.GuestUser}, {Type: "network", Path: channel.GuestNetwork}}
+	if !reflect.DeepEqual(s.inside.Namespaces, want) || !reflect.DeepEqual(s.users, &channel.Mappings{UIDs: ids, GIDs: ids}) {
+		t.Errorf("the machine is told of %+v, and of the mappings %v", s.inside.Namespaces, s.users)
+	}
+	if pod.Sandbox.Namespaces[4].Path != "/proc/self/ns/user" {
+		t.Error("the request of stage 0 has changed")
 	}
 }
 

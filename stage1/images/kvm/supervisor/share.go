@@ -46,6 +46,10 @@ func NewShare() (*Share, error) {
 			return nil, err
 		}
 	}
+	// In the machine, root of a user namespace passes through it to the root of an app.
+	if err := os.Chmod(filepath.Join(Shared, Roots), 0o711); err != nil {
+		return nil, err
+	}
 	s := &Share{}
 	err := proc.OnThread(func() (err error) {
 		s.namespace, err = newNamespace(Shared)
@@ -133,6 +137,7 @@ type Bind struct {
 	Dir  bool
 	// Recursive includes the mounts below.
 	Recursive bool
+	ids       *idMap // or nil
 }
 
 // Files is an app's part of the share.
@@ -232,6 +237,12 @@ func (b *Bind) copy() (*os.File, error) {
 	if err := unix.MountSetattr(fd, "", flags, &unix.MountAttr{Propagation: unix.MS_SLAVE}); err != nil {
 		tree.Close()
 		return nil, err
+	}
+	if b.ids != nil {
+		if err := b.ids.apply(tree); err != nil {
+			tree.Close()
+			return nil, err
+		}
 	}
 	return tree, nil
 }

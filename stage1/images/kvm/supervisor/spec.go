@@ -32,11 +32,10 @@ func translate(r *abi.Request, dir string, insideOf func(proxy int) int) (*trans
 	if spec.Linux == nil || spec.Process == nil {
 		return nil, nil, serve.Unsupported("the app's spec has no process, or no linux: a machine is in namespaces of its own")
 	}
-	network, err := translateNamespaces(spec.Linux, insideOf)
-	if err != nil {
+	result := &translated{Spec: &spec, hooks: spec.Hooks}
+	if err := translateNamespaces(result, insideOf); err != nil {
 		return nil, nil, err
 	}
-	result := &translated{Spec: &spec, hooks: spec.Hooks, netns: network}
 	if spec.Hooks != nil {
 		spec.Hooks = &specs.Hooks{StartContainer: spec.Hooks.StartContainer}
 	}
@@ -58,6 +57,7 @@ type translated struct {
 	*specs.Spec
 	hooks  *specs.Hooks      // all of them
 	netns  string            // the path of the network namespace that it is to join; "" is a new one
+	users  *channel.Mappings // of a new user namespace, or nil
 	sysctl map[string]string // of the machine's network
 	// volumes are block devices of the host. The mounts of the spec have the nodes in the machine.
 	volumes []*volume
@@ -67,35 +67,59 @@ type translated struct {
 // needed are the namespaces that an app must have: another one would be the host's.
 var needed = []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.MountNamespace, specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace}
 
-// translateNamespaces makes the app a part of the machine, and returns the path of its network
-// namespace, which the machine takes over. A namespace that is not listed would be the host's.
-func translateNamespaces(l *specs.Linux, insideOf func(int) int) (network string, err error) {
+// translateNamespaces makes the app a part of the machine, which takes over the app's network namespace. A
+// namespace that is not listed would be the host's.
+func translateNamespaces(t *translated, insideOf func(int) int) error {
+	l := t.Linux
 	for _, need := range needed {
 		if !slices.ContainsFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == need }) {
-			return network, serve.Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
+			return serve.Unsupported("linux.namespaces: without %q the app would be in the host's, which a machine cannot reach", need)
 		}
 	}
 	for i, n := range l.Namespaces {
-		switch n.Type {
-		case specs.NetworkNamespace:
-			network = n.Path
-		case specs.UserNamespace, specs.TimeNamespace:
-			return network, serve.Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
-		default:
-			if n.Path == "" {
-				continue
-			}
+		switch {
+		case n.Type == specs.NetworkNamespace:
+			t.netns = n.Path
+		case n.Type == specs.TimeNamespace:
+			return serve.Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
+		case n.Path != "":
 			if l.Namespaces[i].Path = namespaceInside(n.Path, insideOf); l.Namespaces[i].Path == "" {
-				return network, serve.Unsupported("linux.namespaces[%d].path: %s is not of an app of this pod, and a machine cannot join it", i, n.Path)
+				return serve.Unsupported("linux.namespaces[%d].path: %s is not of an app of this pod, and a machine cannot join it", i, n.Path)
 			}
+		case n.Type == specs.UserNamespace:
+			if len(l.UIDMappings) == 0 || len(l.GIDMappings) == 0 {
+				return fmt.Errorf("linux.namespaces[%d]: a new user namespace needs linux.uidMappings and linux.gidMappings", i)
+			}
+			t.users = &channel.Mappings{UIDs: mappings(l.UIDMappings), GIDs: mappings(l.GIDMappings)}
+			l.Namespaces[i].Path = channel.GuestUser
 		}
 	}
 	l.Namespaces = slices.DeleteFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })
-	return network, nil
+	return nil
+}
+
+func mappings(from []specs.LinuxIDMapping) (to []abi.IDMapping) {
+	for _, m := range from {
+		to = append(to, abi.IDMapping{ContainerID: m.ContainerID, HostID: m.HostID, Size: m.Size})
+	}
+	return to
+}
+
+// joinNetwork adds the network namespace of the pod's user namespace, if the pod has one. Otherwise the app is
+// in the machine's own.
+func (t *translated) joinNetwork(users *channel.Mappings) error {
+	if users != nil {
+		t.Linux.Namespaces = append(t.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: channel.GuestNetwork})
+		return nil
+	}
+	if i := slices.IndexFunc(t.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace }); i >= 0 {
+		return serve.Unsupported("linux.namespaces[%d].path: the user namespace of that process is the machine's own", i)
+	}
+	return nil
 }
 
 // namespaceFile is the path of a namespace of a process.
-var namespaceFile = regexp.MustCompile(`^/proc/([1-9][0-9]*)/ns/(cgroup|ipc|mnt|pid|uts)$`)
+var namespaceFile = regexp.MustCompile(`^/proc/([1-9][0-9]*)/ns/(cgroup|ipc|mnt|pid|user|uts)$`)
 
 // namespaceInside returns the path in the machine of a namespace that a client knows by the pid of
 // an app's proxy, or "".
@@ -140,11 +164,15 @@ func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind
 				return binds, serve.Unsupported("mounts[%d].options: %q: mounts do not propagate into a machine", i, o)
 			}
 		}
-		if len(m.UIDMappings)+len(m.GIDMappings) > 0 {
-			return binds, serve.Unsupported("mounts[%d].uidMappings: virtiofs has no id-mapped mounts", i)
+		ids, err := idMapOf(m, spec.Linux)
+		if err != nil {
+			return binds, fmt.Errorf("mounts[%d].uidMappings: %w", i, err)
 		}
 		m.Source = absolute(r.Bundle, m.Source)
 		if node := blockDevice(m.Source); node != nil {
+			if ids != nil {
+				return binds, serve.Unsupported("mounts[%d].uidMappings: %s is a block device, whose node the machine has", i, m.Source)
+			}
 			v := spec.volume(r.App, unix.Major(node.Rdev), unix.Minor(node.Rdev))
 			v.field, v.readOnly = fmt.Sprintf("mounts[%d].source", i), slices.Contains(m.Options, "ro")
 			v.Mode, v.UID, v.GID = node.Mode&0o7777, node.Uid, node.Gid
@@ -174,7 +202,7 @@ func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind
 				continue
 			}
 		}
-		b.Recursive = recursive
+		b.Recursive, b.ids = recursive, ids
 		m.Source = inGuest(dir, len(binds))
 		binds = append(binds, b)
 	}

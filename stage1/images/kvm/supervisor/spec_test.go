@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,9 +66,12 @@ func TestWhatAMachineCannotGiveIsRefusedByName(t *testing.T) {
 		"the host's mounts":    {without(specs.MountNamespace), `linux.namespaces: without "mount"`},
 		"the host's IPC":       {without(specs.IPCNamespace), `linux.namespaces: without "ipc"`},
 		"the host's name":      {without(specs.UTSNamespace), `linux.namespaces: without "uts"`},
-		"a user namespace": {func(s *specs.Spec) {
-			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		"a time namespace": {func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
 		}, "linux.namespaces[5].type"},
+		"a user namespace to join": {func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace, Path: "/proc/1/ns/user"})
+		}, "linux.namespaces[5].path"},
 		"a namespace to join":    {func(s *specs.Spec) { s.Linux.Namespaces[1].Path = "/proc/1/ns/ipc" }, "linux.namespaces[1].path"},
 		"the host's proc":        {mount("/proc", "bind", "rbind"), "mounts[0].source"},
 		"a file of proc":         {mount("/proc/self/status", "bind", "bind"), "mounts[0].source"},
@@ -77,10 +82,6 @@ func TestWhatAMachineCannotGiveIsRefusedByName(t *testing.T) {
 		"propagation":            {mount(dir, "bind", "rbind", "rshared"), `mounts[0].options: "rshared"`},
 		"propagation from above": {mount(dir, "bind", "rbind", "rslave"), `mounts[0].options: "rslave"`},
 		"an overlay":             {mount("overlay", "overlay", "lowerdir=/a:/b"), "mounts[0].type"},
-		"an id-mapped mount": {func(s *specs.Spec) {
-			mount(dir, "bind", "bind")(s)
-			s.Mounts[0].UIDMappings = []specs.LinuxIDMapping{{Size: 1}}
-		}, "mounts[0].uidMappings"},
 	} {
 		_, binds, err := translate(with(t, test.change), "dir", func(int) int { return 0 })
 		if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), test.field) {
@@ -88,6 +89,87 @@ func TestWhatAMachineCannotGiveIsRefusedByName(t *testing.T) {
 		}
 		if err == nil {
 			closeBinds(binds)
+		}
+	}
+}
+
+func TestAUserNamespaceIsThatOfThePod(t *testing.T) {
+	ids := []specs.LinuxIDMapping{{HostID: 1000, Size: 10}}
+	of := func(path string, ids []specs.LinuxIDMapping) *abi.Request {
+		return with(t, func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace, Path: path})
+			s.Linux.UIDMappings, s.Linux.GIDMappings = ids, ids
+		})
+	}
+	want := &channel.Mappings{UIDs: []abi.IDMapping{{HostID: 1000, Size: 10}}, GIDs: []abi.IDMapping{{HostID: 1000, Size: 10}}}
+	for path, test := range map[string]struct {
+		path  string
+		users *channel.Mappings
+	}{
+		"":                {channel.GuestUser, want},
+		"/proc/7/ns/user": {"/proc/70/ns/user", nil}, // of the proxy of the pause container
+	} {
+		s, binds, err := translate(of(path, ids), "dir", func(proxy int) int { return 10 * proxy })
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeBinds(binds)
+		if got := namespaceOf(s, specs.UserNamespace); got != test.path || !reflect.DeepEqual(s.users, test.users) {
+			t.Errorf("%q: in the machine it is %q, with the mappings %v", path, got, s.users)
+		}
+		if err := s.joinNetwork(want); err != nil || namespaceOf(s, specs.NetworkNamespace) != channel.GuestNetwork {
+			t.Errorf("%q: the network is %q: %v", path, namespaceOf(s, specs.NetworkNamespace), err)
+		}
+		if err := s.joinNetwork(nil); serve.CodeOf(err) != abi.ExitNotImplemented {
+			t.Errorf("%q, in a pod without a user namespace: %v", path, err)
+		}
+	}
+	if _, _, err := translate(of("", nil), "dir", nil); err == nil || !strings.Contains(err.Error(), "linux.uidMappings") {
+		t.Errorf("a user namespace without mappings: %v", err)
+	}
+}
+
+func namespaceOf(s *translated, kind specs.LinuxNamespaceType) string {
+	for _, n := range s.Linux.Namespaces {
+		if n.Type == kind {
+			return n.Path
+		}
+	}
+	return ""
+}
+
+// The host maps the ids of an id-mapped mount: the machine has a plain one.
+func TestIDMappedMountsAreTheHosts(t *testing.T) {
+	dir, ids := t.TempDir(), []specs.LinuxIDMapping{{HostID: 1000, Size: 10}}
+	bind := func(ids []specs.LinuxIDMapping, options ...string) specs.Mount {
+		return specs.Mount{Destination: "/m", Source: dir, Type: "bind", Options: append(options, "rbind"), UIDMappings: ids, GIDMappings: ids}
+	}
+	for _, test := range []struct {
+		mount specs.Mount
+		app   []specs.LinuxIDMapping // of the app
+		want  *idMap
+	}{
+		{bind(nil), ids, nil},
+		{bind(ids), nil, &idMap{ids, ids, false}},
+		{bind(ids, "ridmap"), nil, &idMap{ids, ids, true}},
+		{bind(nil, "idmap"), ids, &idMap{ids, ids, false}},
+	} {
+		s, binds, err := translate(with(t, func(s *specs.Spec) {
+			s.Mounts, s.Linux.UIDMappings, s.Linux.GIDMappings = []specs.Mount{test.mount}, test.app, test.app
+		}), "dir", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeBinds(binds)
+		if m := s.Mounts[0]; !reflect.DeepEqual(binds[1].ids, test.want) || len(m.UIDMappings)+len(m.GIDMappings) > 0 || !slices.Equal(m.Options, []string{"rbind"}) {
+			t.Errorf("%+v: the host maps %+v, and the machine has %+v", test.mount, binds[1].ids, m)
+		}
+	}
+	half := bind(ids)
+	half.GIDMappings = nil
+	for _, m := range []specs.Mount{bind(nil, "idmap"), half} {
+		if _, _, err := translate(with(t, func(s *specs.Spec) { s.Mounts = []specs.Mount{m} }), "dir", nil); err == nil || !strings.Contains(err.Error(), "mounts[0].uidMappings") {
+			t.Errorf("%+v: %v", m, err)
 		}
 	}
 }

@@ -33,6 +33,14 @@ func TestPodsOfMachines(t *testing.T) {
 				t.Cleanup(func() { c.cleanUp(t) })
 				podOfMachine(t, c)
 			})
+			for name, try := range map[string]func(*testing.T, *column){
+				"user namespace": userNamespace, "volumes": userNamespaceVolumes, "execs": userNamespaceExec, "power": userNamespacePower,
+			} {
+				t.Run("user namespace, "+name, func(t *testing.T) {
+					t.Cleanup(func() { c.cleanUp(t) })
+					try(t, c)
+				})
+			}
 		})
 	}
 }

@@ -82,16 +82,16 @@ func translateNamespaces(t *translated, insideOf func(int) int) error {
 			t.netns = n.Path
 		case n.Type == specs.TimeNamespace:
 			return serve.Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
-		case n.Path != "":
-			if l.Namespaces[i].Path = namespaceInside(n.Path, insideOf); l.Namespaces[i].Path == "" {
-				return serve.Unsupported("linux.namespaces[%d].path: %s is not of an app of this pod, and a machine cannot join it", i, n.Path)
-			}
-		case n.Type == specs.UserNamespace:
-			if len(l.UIDMappings) == 0 || len(l.GIDMappings) == 0 {
-				return fmt.Errorf("linux.namespaces[%d]: a new user namespace needs linux.uidMappings and linux.gidMappings", i)
-			}
+		case n.Path != "" && namespaceInside(n.Path, insideOf) != "":
+			l.Namespaces[i].Path = namespaceInside(n.Path, insideOf)
+		case n.Type == specs.UserNamespace && len(l.UIDMappings) > 0 && len(l.GIDMappings) > 0:
+			// Also in place of one that containerd has made for the pod: the machine's has the same mappings.
 			t.users = &channel.Mappings{UIDs: mappings(l.UIDMappings), GIDs: mappings(l.GIDMappings)}
 			l.Namespaces[i].Path = channel.GuestUser
+		case n.Path != "":
+			return serve.Unsupported("linux.namespaces[%d].path: %s is not of an app of this pod, and a machine cannot join it", i, n.Path)
+		case n.Type == specs.UserNamespace:
+			return fmt.Errorf("linux.namespaces[%d]: a new user namespace needs linux.uidMappings and linux.gidMappings", i)
 		}
 	}
 	l.Namespaces = slices.DeleteFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })

@@ -107,6 +107,7 @@ func TestAUserNamespaceIsThatOfThePod(t *testing.T) {
 		users *channel.Mappings
 	}{
 		"":                {channel.GuestUser, want},
+		"/run/pinned":     {channel.GuestUser, want}, // by containerd, for the pod
 		"/proc/7/ns/user": {"/proc/70/ns/user", nil}, // of the proxy of the pause container
 	} {
 		s, binds, err := translate(of(path, ids), "dir", func(proxy int) int { return 10 * proxy })

@@ -37,6 +37,8 @@ type mode struct {
 	// alone is for attackers that see the processes of all columns. No other attack runs
 	// meanwhile.
 	alone bool
+	// users is set if the attack needs user namespaces.
+	users bool
 	// ownMachine is set if the attack makes a pod of its own.
 	ownMachine bool
 	// order is the place in the document.
@@ -98,7 +100,10 @@ func (a attack) against(t *testing.T, m mode, c *column) {
 	t.Helper()
 	r := &result{Classes: a.classes, Attack: a.name, Mode: m.name, Column: c.name, Proofs: m.proofs, Unproved: m.unproved, order: m.order}
 	defer found.add(r)
-	if r.NotTried = c.unavailable(); r.NotTried == "" && m.notFor != nil {
+	if r.NotTried = c.unavailable(); r.NotTried == "" && m.users {
+		r.NotTried = noUserNamespaces(c)
+	}
+	if r.NotTried == "" && m.notFor != nil {
 		r.NotTried = m.notFor(c)
 	}
 	if r.NotTried != "" {
@@ -125,7 +130,11 @@ func (a attack) against(t *testing.T, m mode, c *column) {
 	if l.ofMachines() && !m.ownMachine {
 		// It keeps the machine, so that not every victim boots one.
 		l.machine = "machine-" + l.id()
-		l.attacker(sleeper())
+		keeper := sleeper()
+		if m.users { // a machine has those of its first container
+			keeper = sleeper(userNamespace())
+		}
+		l.attacker(keeper)
 	}
 	m.try(l)
 }

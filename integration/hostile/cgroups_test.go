@@ -21,9 +21,9 @@ func TestAContainerChangesNoCgroup(t *testing.T) {
 	hostile(t, attack{classes: "CVE-2023-25809", name: "write to cgroups, and to devices that they deny", modes: []mode{
 		{name: "default", try: try(cgroups), unproved: rootless},
 		{name: "host's cgroup namespace", try: try(cgroups, hostCgroups), unproved: rootless},
-		{name: "user namespace", try: try(cgroups, userNamespace()), notFor: noUserNamespaces, unproved: rootless},
-		{name: "user namespace, host's cgroup namespace", try: try(cgroups, userNamespace(), hostCgroups), notFor: noUserNamespaces, unproved: rootless},
-		{name: "user namespace, /sys bound from the host", try: try(boundSys, cgroups, userNamespace(), hostCgroups), notFor: noUserNamespaces, unproved: rootless},
+		{name: "user namespace", try: try(cgroups, userNamespace()), users: true, unproved: rootless},
+		{name: "user namespace, host's cgroup namespace", try: try(cgroups, userNamespace(), hostCgroups), users: true, unproved: rootless},
+		{name: "user namespace, /sys bound from the host", try: try(boundSys, cgroups, userNamespace(), hostCgroups), users: true, unproved: rootless},
 		{name: "all of /dev in a volume", try: func(l *lab) {
 			l.once(func() { _ = l.victim(looking(oci.WithoutMounts("/dev"), first(bind("/dev", "/dev")))) })
 		}, unproved: "no release is known that forgot its rules for devices"},

@@ -11,7 +11,7 @@ import (
 
 // noUserNamespaces is the reason for columns without user namespaces.
 func noUserNamespaces(c *column) string {
-	if c.runtime == "io.containerd.rkt-nspawn.v1" || c.ofMachines() {
+	if c.runtime == "io.containerd.rkt-nspawn.v1" {
 		return "the stage1 has no user namespaces, and refuses them"
 	}
 	return ""
@@ -56,11 +56,11 @@ func TestAContainerGetsNothingOfTheProcessesThatEnterIt(t *testing.T) {
 	hostile(t, attack{classes: "CVE-2016-9962", name: "hunt for processes that enter the container", modes: []mode{
 		{name: "execs", try: execs(), unproved: asOfOld},
 		{name: "execs, seccomp", rare: true, try: execs(seccomp.WithDefaultProfile()), unproved: asOfOld},
-		{name: "execs, user namespace", rare: true, try: execs(userNamespace()), notFor: noUserNamespaces, unproved: asOfOld},
+		{name: "execs, user namespace", rare: true, try: execs(userNamespace()), users: true, unproved: asOfOld},
 		{name: "execs, user namespace, SYS_PTRACE", try: execs(userNamespace(), oci.WithAddedCapabilities([]string{"CAP_SYS_PTRACE"})),
-			notFor: noUserNamespaces, proofs: []string{nativeOld}},
+			users: true, proofs: []string{nativeOld}},
 		{name: "execs, user namespace, all capabilities", rare: true, try: execs(userNamespace(), oci.WithAllKnownCapabilities),
-			notFor: noUserNamespaces, proofs: []string{nativeOld}},
+			users: true, proofs: []string{nativeOld}},
 		{name: "execs, SYS_PTRACE", rare: true, try: execs(oci.WithAddedCapabilities([]string{"CAP_SYS_PTRACE"})),
 			wins: tracing, proofs: []string{runc111}},
 	}})
@@ -110,9 +110,9 @@ func TestAContainerGetsNothingOfWhatMakesItsNeighbours(t *testing.T) {
 	const asOfOld = "no release is known that lost so. The hunter is the one that wins with SYS_PTRACE"
 	hostile(t, attack{classes: "CVE-2016-9962", name: "hunt for processes that make a container beside", modes: []mode{
 		{name: "PID namespace shared", try: neighbours(podNamespaces), unproved: asOfOld, wins: tracingRunc},
-		{name: "PID namespace shared, user namespace", rare: true, try: neighbours(withUsers, userNamespace()), notFor: noUserNamespaces, unproved: asOfOld},
+		{name: "PID namespace shared, user namespace", rare: true, try: neighbours(withUsers, userNamespace()), users: true, unproved: asOfOld},
 		{name: "PID namespace shared, user namespace, SYS_PTRACE", try: neighbours(withUsers, userNamespace(), ptrace),
-			notFor: noUserNamespaces, proofs: []string{nativeOld}},
+			users: true, proofs: []string{nativeOld}},
 		{name: "PID namespace shared, SYS_PTRACE", rare: true, try: neighbours(podNamespaces, ptrace), wins: tracing, proofs: []string{runc111}},
 		{name: "hostPID", alone: true, unproved: asOfOld, wins: tracingRunc, notFor: noHost, try: func(l *lab) {
 			l.attacker(hunter(oci.WithHostNamespace(specs.PIDNamespace)))
@@ -123,12 +123,12 @@ func TestAContainerGetsNothingOfWhatMakesItsNeighbours(t *testing.T) {
 			other := l.attacker(sleeper(joining(task, podNamespaces...)))
 			l.race(func() { _ = l.exec(other, []string{"/bin/true"}) })
 		}},
-		{name: "hostPID, execs in a container with a user namespace", alone: true, unproved: asOfOld, wins: ownerOfUsers, notFor: noUserNamespaces, try: func(l *lab) {
+		{name: "hostPID, execs in a container with a user namespace", alone: true, unproved: asOfOld, wins: ownerOfUsers, users: true, notFor: noHost, try: func(l *lab) {
 			other := l.attacker(sleeper(userNamespace()))
 			l.attacker(hunter(oci.WithHostNamespace(specs.PIDNamespace)))
 			l.race(func() { _ = l.exec(other, []string{"/bin/true"}) })
 		}},
-		{name: "hostPID, the victim in a user namespace", alone: true, proofs: []string{nativeOld}, wins: ownerOfUsers, notFor: noUserNamespaces, try: func(l *lab) {
+		{name: "hostPID, the victim in a user namespace", alone: true, proofs: []string{nativeOld}, wins: ownerOfUsers, users: true, notFor: noHost, try: func(l *lab) {
 			l.attacker(hunter(oci.WithHostNamespace(specs.PIDNamespace)))
 			l.race(func() { _ = l.victim(bystander(userNamespace())) })
 		}},

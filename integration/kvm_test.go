@@ -49,6 +49,7 @@ func ofMachines() []string {
 		"TestUserNamespacesAndIDMappedMountsAreWhatInfoSays",
 		"TestAMachineHasAUserNamespace",
 		"TestAMachineWithoutAUserNamespaceGetsNoneLater",
+		"TestAUserNamespaceMayHoldTheUserZeroOfItsMachine",
 		"TestNerdctlRunInTheForeground",
 		"TestNerdctlShowsWhyAProgramCannotBeExecuted",
 		"TestNerdctlWorksWithAContainer",

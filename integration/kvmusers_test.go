@@ -112,6 +112,15 @@ func TestAMachineHasAUserNamespace(t *testing.T) {
 	})
 }
 
+// Root of the user namespace is root of the machine's files then, and still may not read the agent's program.
+func TestAUserNamespaceMayHoldTheUserZeroOfItsMachine(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		ids := []specs.LinuxIDMapping{{Size: 10}, {ContainerID: 10, HostID: 1000, Size: 65_526}}
+		task := c.user(t, user{ids, nil})
+		c.exec(t, nil, task.ID(), "sh", "-c", "id -u; wc -l </proc/self/uid_map").must(t).mustSay(t, "0\n2\n")
+	})
+}
+
 // The network of a machine cannot change hands, because containers have it open.
 func TestAMachineWithoutAUserNamespaceGetsNoneLater(t *testing.T) {
 	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {

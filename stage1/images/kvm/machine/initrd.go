@@ -38,8 +38,7 @@ func writeInitrd(to io.Writer, modules, init string) error {
 		return err
 	}
 	w := cpio.NewWriter(to)
-	// The user namespace of a container may map root of the machine's files to one of its users, which may not
-	// read the program that then becomes the container's.
-	w.File("init", 0o711, info.Size(), program)
+	// It becomes the first process of containers, which may not read it.
+	w.Program("init", info.Size(), program)
 	return w.End()
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine/cpio"
 )
@@ -21,6 +23,7 @@ func TestBusyboxUnpacksAnArchive(t *testing.T) {
 	w.Dir("d")
 	w.File("d/odd", 0o755, 3, strings.NewReader("abc"))
 	w.File("empty", 0o644, 0, nil)
+	w.Program("program", 3, strings.NewReader("abc"))
 	if err := w.End(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +44,10 @@ func TestBusyboxUnpacksAnArchive(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(dir, "empty")); err != nil || info.Size() != 0 {
 		t.Errorf("empty is %v: %v", info, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, "program"), &st); err != nil || st.Mode != unix.S_IFREG|0o711 || st.Uid != 1<<32-2 || st.Gid != st.Uid {
+		t.Errorf("the program is of %d:%d with mode %#o: %v", st.Uid, st.Gid, st.Mode, err)
 	}
 }
 

@@ -53,7 +53,7 @@ func (c *column) user(t *testing.T, u user) containerd.Task {
 }
 
 // The containers of a machine are in one user namespace, and the machine's network belongs to it: root of a
-// container has the rights over the network that it has with another stage1. On the host it is nobody.
+// container has the rights over the network that it has with another stage1. On the host it is a user without rights.
 func TestAMachineHasAUserNamespace(t *testing.T) {
 	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
 		const base = 100_000
@@ -121,7 +121,7 @@ func TestAUserNamespaceMayHoldTheUserZeroOfItsMachine(t *testing.T) {
 	})
 }
 
-// The network of a machine cannot change hands, because containers have it open.
+// The network of a machine stays in its namespace, because containers are in it.
 func TestAMachineWithoutAUserNamespaceGetsNoneLater(t *testing.T) {
 	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
 		name := "group-" + c.id()

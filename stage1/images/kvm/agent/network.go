@@ -7,11 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/network"
@@ -51,12 +49,7 @@ func (n *guestNetwork) within(f func() error) error {
 	if namespace == nil {
 		return f()
 	}
-	return proc.OnThread(func() error {
-		if err := proc.Control(namespace, func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
-			return fmt.Errorf("enter the network of the pod: %w", err)
-		}
-		return f()
-	})
+	return network.Within(namespace, f)
 }
 
 // changeNetwork sets the machine's network up as the host describes it.
@@ -85,7 +78,8 @@ func (a *agent) makeUsers(ctx context.Context, m *channel.Mappings) error {
 		if n.namespace.Load() != nil {
 			return errors.New("the pod has a user namespace already")
 		}
-		err := proc.InNewUserNamespace(idMaps(m.UIDs), idMaps(m.GIDs), unix.CLONE_NEWNET, func(pid int) error {
+		uids, gids := m.System()
+		err := proc.InNewUserNamespace(uids, gids, unix.CLONE_NEWNET, func(pid int) error {
 			return errors.Join(keepNamespace(pid, "user", channel.GuestUser), keepNamespace(pid, "net", channel.GuestNetwork))
 		})
 		if err != nil {
@@ -98,13 +92,6 @@ func (a *agent) makeUsers(ctx context.Context, m *channel.Mappings) error {
 		n.namespace.Store(namespace)
 		return guest.Move(ctx, namespace)
 	})
-}
-
-func idMaps(from []abi.IDMapping) (to []syscall.SysProcIDMap) {
-	for _, m := range from {
-		to = append(to, syscall.SysProcIDMap{ContainerID: int(m.ContainerID), HostID: int(m.HostID), Size: int(m.Size)})
-	}
-	return to
 }
 
 // keepNamespace mounts a namespace of a process, so that it outlives the process.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -52,6 +53,18 @@ type Header struct {
 type Mappings struct {
 	UIDs []abi.IDMapping `json:"uids"`
 	GIDs []abi.IDMapping `json:"gids"`
+}
+
+// System returns the mappings as package syscall has them.
+func (m *Mappings) System() (uids, gids []syscall.SysProcIDMap) {
+	return systemMappings(m.UIDs), systemMappings(m.GIDs)
+}
+
+func systemMappings(from []abi.IDMapping) (to []syscall.SysProcIDMap) {
+	for _, m := range from {
+		to = append(to, syscall.SysProcIDMap{ContainerID: int(m.ContainerID), HostID: int(m.HostID), Size: int(m.Size)})
+	}
+	return to
 }
 
 // Disk is a disk of the machine with a file system.

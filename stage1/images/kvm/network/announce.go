@@ -31,7 +31,7 @@ func (s *setup) announce() {
 	if len(frames) == 0 {
 		return
 	}
-	s.try("announce the addresses", within(s.namespace, func() error {
+	s.try("announce the addresses", Within(s.namespace, func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // receives nothing
 		if err != nil {
 			return err

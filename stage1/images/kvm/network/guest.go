@@ -320,7 +320,7 @@ func (s *setup) ipv6(index uint32, l Link) error {
 	if l.NoIPv6 {
 		disable = "1"
 	}
-	err := within(s.namespace, func() error {
+	err := Within(s.namespace, func() error {
 		dir := filepath.Join("/proc/sys/net/ipv6/conf", l.Name)
 		if _, err := os.Stat(dir); l.NoIPv6 && errors.Is(err, fs.ErrNotExist) {
 			return nil

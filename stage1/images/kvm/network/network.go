@@ -65,7 +65,7 @@ func (n *Network) Is(path string) (bool, error) {
 }
 
 // Do calls f on a thread in the namespace.
-func (n *Network) Do(f func() error) error { return within(n.namespace, f) }
+func (n *Network) Do(f func() error) error { return Within(n.namespace, f) }
 
 // Look reads the namespace as it is now. It returns the part that a machine can take over, and names
 // each other part.

@@ -116,7 +116,7 @@ func (t *Tap) release(conn *rtnetlink.Conn, namespace *os.File) error {
 		t.held.Close()
 		t.held = nil
 	}()
-	return within(namespace, func() error {
+	return Within(namespace, func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // receives nothing
 		if err != nil {
 			return err
@@ -147,7 +147,7 @@ const maxHeld = 4096
 
 // openTap makes a tap in a namespace. It returns the tap's descriptor and name.
 func openTap(namespace *os.File) (fd int, name string, err error) {
-	err = within(namespace, func() error {
+	err = Within(namespace, func() error {
 		const device = "/dev/net/tun"
 		if fd, err = unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
 			return &os.PathError{Op: "open", Path: device, Err: err}
@@ -167,8 +167,8 @@ func openTap(namespace *os.File) (fd int, name string, err error) {
 	return fd, name, err
 }
 
-// within calls f on a thread in a network namespace.
-func within(namespace *os.File, f func() error) error {
+// Within calls f on a thread in a network namespace.
+func Within(namespace *os.File, f func() error) error {
 	return proc.OnThread(func() error {
 		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter the network namespace: %w", err)

@@ -77,16 +77,18 @@ func translateNamespaces(t *translated, insideOf func(int) int) error {
 		}
 	}
 	for i, n := range l.Namespaces {
+		inside := namespaceInside(n.Path, insideOf)
 		switch {
 		case n.Type == specs.NetworkNamespace:
 			t.netns = n.Path
 		case n.Type == specs.TimeNamespace:
 			return serve.Unsupported("linux.namespaces[%d].type: %q is not supported in a machine", i, n.Type)
-		case n.Path != "" && namespaceInside(n.Path, insideOf) != "":
-			l.Namespaces[i].Path = namespaceInside(n.Path, insideOf)
+		case inside != "":
+			l.Namespaces[i].Path = inside
 		case n.Type == specs.UserNamespace && len(l.UIDMappings) > 0 && len(l.GIDMappings) > 0:
 			// Also in place of one that containerd has made for the pod: the machine's has the same mappings.
-			t.users = &channel.Mappings{UIDs: mappings(l.UIDMappings), GIDs: mappings(l.GIDMappings)}
+			users := mappings(l.UIDMappings, l.GIDMappings)
+			t.users = &users
 			l.Namespaces[i].Path = channel.GuestUser
 		case n.Path != "":
 			return serve.Unsupported("linux.namespaces[%d].path: %s is not of an app of this pod, and a machine cannot join it", i, n.Path)
@@ -98,7 +100,11 @@ func translateNamespaces(t *translated, insideOf func(int) int) error {
 	return nil
 }
 
-func mappings(from []specs.LinuxIDMapping) (to []abi.IDMapping) {
+func mappings(uids, gids []specs.LinuxIDMapping) channel.Mappings {
+	return channel.Mappings{UIDs: idMappings(uids), GIDs: idMappings(gids)}
+}
+
+func idMappings(from []specs.LinuxIDMapping) (to []abi.IDMapping) {
 	for _, m := range from {
 		to = append(to, abi.IDMapping{ContainerID: m.ContainerID, HostID: m.HostID, Size: m.Size})
 	}

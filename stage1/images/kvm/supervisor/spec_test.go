@@ -151,9 +151,9 @@ func TestIDMappedMountsAreTheHosts(t *testing.T) {
 		want  *idMap
 	}{
 		{bind(nil), ids, nil},
-		{bind(ids), nil, &idMap{ids, ids, false}},
-		{bind(ids, "ridmap"), nil, &idMap{ids, ids, true}},
-		{bind(nil, "idmap"), ids, &idMap{ids, ids, false}},
+		{bind(ids), nil, &idMap{mappings(ids, ids), false}},
+		{bind(ids, "ridmap"), nil, &idMap{mappings(ids, ids), true}},
+		{bind(nil, "idmap"), ids, &idMap{mappings(ids, ids), false}},
 	} {
 		s, binds, err := translate(with(t, func(s *specs.Spec) {
 			s.Mounts, s.Linux.UIDMappings, s.Linux.GIDMappings = []specs.Mount{test.mount}, test.app, test.app

@@ -79,14 +79,14 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("wait for the agent: %w", err), context.Cause(ctx))
 	}
-	if c.Sandbox != nil && c.Sandbox.users != nil {
-		if err := s.Network.own(ctx, s, c.Sandbox.users); err != nil { // nobody else uses the network yet
-			return nil, err
-		}
-	}
 	inside := &abi.Request{Version: abi.Version, Entrypoint: abi.Run, Pod: c.Request.Pod, NoticeWords: true}
 	h := channel.Header{Run: inside}
 	if c.Sandbox != nil {
+		if c.Sandbox.users != nil {
+			if err := s.Network.own(ctx, s, c.Sandbox.users); err != nil { // no other call uses the network yet
+				return nil, err
+			}
+		}
 		inside.Sandbox, h.Sysctl = c.Sandbox.inside, c.Sandbox.sysctl
 	}
 	leader := 0

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
 )
 
@@ -116,7 +117,7 @@ func TestFeaturesDeclareWhatTheCodeKnows(t *testing.T) {
 			l.Namespaces = append(l.Namespaces, specs.LinuxNamespace{Type: specs.MountNamespace})
 		}
 		_, err := parseNamespaces(l)
-		var refused *Error
+		var refused *serve.Failure
 		if honoured := !errors.As(err, &refused); honoured != slices.Contains(oci.Linux.Namespaces, string(n)) {
 			t.Errorf("namespace %s: declared %v, honoured %v", n, !honoured, honoured)
 		}
@@ -197,7 +198,7 @@ func TestRefusedFieldsAreRefusedByName(t *testing.T) {
 		spec := defaultSpec([]string{"true"})
 		set(spec)
 		_, err := PrepareApp(AppRequest{Request: abi.Request{Rootfs: "/"}, Spec: spec})
-		var refused *Error
+		var refused *serve.Failure
 		if !errors.As(err, &refused) || refused.Code != abi.ExitNotImplemented {
 			t.Errorf("%s: %v", field, err)
 			continue

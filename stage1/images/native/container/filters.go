@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
 )
 
@@ -59,7 +59,7 @@ func compileSeccomp(s *specs.LinuxSeccomp) ([]byte, uint, error) {
 	}
 	prog, flags, err := seccomp.Compile(s)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return nil, 0, &Error{abi.ExitNotImplemented, err.Error()}
+		return nil, 0, serve.Unsupported("%v", err)
 	} else if err != nil {
 		return nil, 0, err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 )
 
 func TestMountOptionsAreParsed(t *testing.T) {
@@ -272,11 +273,11 @@ func TestHierarchiesAreMountedByTheirControllers(t *testing.T) {
 
 func TestErrorsKeepTheirCode(t *testing.T) {
 	err := outermost(errors.Join(errors.New("mount x"), refuse("options", "%q", "y")))
-	var e *Error
+	var e *serve.Failure
 	if !errors.As(err, &e) || e.Code != abi.ExitNotImplemented || !strings.Contains(e.Text, "mount x") {
 		t.Errorf("got %#v", err)
 	}
-	if codeOf(errors.New("x")) != 1 || codeOf(err) != abi.ExitNotImplemented {
+	if serve.CodeOf(errors.New("x")) != 1 || serve.CodeOf(err) != abi.ExitNotImplemented {
 		t.Error("wrong codes")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
@@ -49,7 +50,7 @@ func (b *box) byPlan() *result {
 		return nil
 	}
 	if err != nil {
-		return &result{failure: &Message{Text: err.Error(), Code: codeOf(err)}}
+		return &result{failure: &Message{Text: err.Error(), Code: serve.CodeOf(err)}}
 	}
 	defer begun.Close()
 	defer context.AfterFunc(ctx, func() { _ = unix.Kill(begun.PID, unix.SIGKILL) })()
@@ -57,7 +58,7 @@ func (b *box) byPlan() *result {
 	err = b.plan(begun, p, flags)
 	var status syscall.WaitStatus
 	if err != nil {
-		r.failure = &Message{Text: err.Error(), Code: codeOf(err)}
+		r.failure = &Message{Text: err.Error(), Code: serve.CodeOf(err)}
 		_ = unix.Kill(begun.PID, unix.SIGKILL)
 	}
 	if _, err := syscall.Wait4(begun.PID, &status, 0, nil); err != nil {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 )
 
 // mountPlanner translates the mounts and devices of one app.
@@ -43,7 +44,7 @@ func (p *Prepared) filesystem(c *config, spec *specs.Spec, r *abi.Request) error
 	for i, s := range spec.Mounts {
 		planned, err := m.mount(s)
 		if err != nil {
-			var refused *Error
+			var refused *serve.Failure
 			if errors.As(err, &refused) {
 				return refuse(fmt.Sprintf("mounts[%d]", i), "%v", err)
 			}

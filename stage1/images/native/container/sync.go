@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -42,6 +43,6 @@ func await(w Word) {
 
 // fail reports an error and ends the process.
 func fail(err error, status int) {
-	_ = send(Message{Word: WordError, Text: err.Error(), Code: codeOf(err)})
+	_ = send(Message{Word: WordError, Text: err.Error(), Code: serve.CodeOf(err)})
 	os.Exit(status)
 }

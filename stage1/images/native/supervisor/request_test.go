@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 )
 
 // A request is either refused, with a text and an exit code of the ABI, or accepted. If it is
@@ -25,7 +26,7 @@ func FuzzARequestIsRefusedOrWhole(f *testing.F) {
 			return
 		}
 		if err := checkRequest(r); err != nil {
-			if code := codeOf(err); err.Error() == "" || code != abi.ExitNotImplemented {
+			if code := serve.CodeOf(err); err.Error() == "" || code != abi.ExitNotImplemented {
 				t.Errorf("exit code %d: %q", code, err)
 			}
 			return

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/proc/rest"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
@@ -49,7 +50,7 @@ func Run(e Spawner) int {
 			errorFile = os.Stderr
 		}
 		fmt.Fprintln(errorFile, err)
-		return codeOf(err)
+		return serve.CodeOf(err)
 	}
 	return 0
 }

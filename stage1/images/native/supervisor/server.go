@@ -13,7 +13,7 @@ import (
 func (s *Supervisor) server() *serve.Server {
 	return &serve.Server{
 		Dispatch: s.dispatch,
-		Code:     codeOf,
+		Code:     serve.CodeOf,
 		Answered: func(c *serve.Asked) {
 			s.memory.Touch()
 			if c.Entrypoint == abi.Stop {

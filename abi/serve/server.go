@@ -22,6 +22,8 @@ import (
 type Asked struct {
 	*abi.Request
 	Stdio [3]*os.File // the app's, in app/add and enter
+	// Made, which may be nil, gets the process that the call has made.
+	Made func(abi.Ready)
 
 	conn *Conn
 }
@@ -29,6 +31,9 @@ type Asked struct {
 // Ready reports the process that the call has made. It ignores errors, because the caller
 // may have ended.
 func (a *Asked) Ready(r abi.Ready) {
+	if a.Made != nil {
+		a.Made(r)
+	}
 	if a.conn == nil {
 		return
 	}

@@ -11,16 +11,17 @@ import (
 	"sync"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
 )
 
 // agent serves the calls of one machine.
 type agent struct {
 	session  *channel.Session
-	children *proc.Children
+	pod      *supervisor.Supervisor
 	notices  chan []byte // lines for the host
 	streams  *streams
 	network  *guestNetwork
@@ -34,10 +35,9 @@ type agent struct {
 	apps map[string]*app
 }
 
-func newAgent(s *channel.Session) *agent {
-	return &agent{
+func newAgent(s *channel.Session) (a *agent, err error) {
+	a = &agent{
 		session:  s,
-		children: proc.NewChildren(), // reaps, as process 1 has to
 		notices:  make(chan []byte, 64),
 		streams:  &streams{arrived: map[uint32]chan data{}},
 		network:  &guestNetwork{turn: make(chan struct{}, 1)},
@@ -46,10 +46,12 @@ func newAgent(s *channel.Session) *agent {
 		end:      make(chan struct{}),
 		apps:     map[string]*app{},
 	}
+	a.pod, err = a.supervisor()
+	return a, err
 }
 
 // serve answers the host until it closes the channel or asks for the end.
-func (a *agent) serve(ctx context.Context) {
+func (a *agent) serve() {
 	go func() {
 		defer a.stop()
 		for {
@@ -57,7 +59,7 @@ func (a *agent) serve(ctx context.Context) {
 			if err != nil {
 				return
 			}
-			go a.converse(ctx, s)
+			go a.converse(a.pod.Context(), s)
 		}
 	}()
 	<-a.end
@@ -102,14 +104,6 @@ func (a *agent) tell(s *channel.Stream) {
 // notify queues a notice. It waits while the host does not read.
 func (a *agent) notify(n abi.Notice) { a.notices <- n.Format() }
 
-// failed returns an error with the exit code of a failed call, or nil.
-func failed(code int, text string) error {
-	if code == 0 {
-		return nil
-	}
-	return &serve.Failure{Code: code, Text: text}
-}
-
 // call is a call of the host.
 type call struct {
 	channel.Header
@@ -118,6 +112,15 @@ type call struct {
 
 // reply sends an answer. It is no error if the host no longer listens.
 func (c *call) reply(word channel.Word, body []byte) { _ = channel.Send(c.stream, word, body) }
+
+// ready reports a process that the call has made.
+func (c *call) ready(r abi.Ready) error {
+	line, err := plainjson.Encode(r)
+	if err == nil {
+		c.reply(channel.Ready, line)
+	}
+	return err
+}
 
 // answer serves a call. Its context ends when the host closes its end of the stream.
 func (a *agent) answer(ctx context.Context, s *channel.Stream, r *bufio.Reader, body []byte) {
@@ -158,7 +161,9 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 	case c.Network != nil:
 		return a.changeNetwork(ctx, c.Network)
 	case c.PowerOff:
-		return a.powerOff(ctx)
+		a.pod.Stop(false)
+		a.stop() // the machine ends when the call is answered
+		return nil
 	case c.Call == nil:
 		return errors.New("a call without a request")
 	}
@@ -187,26 +192,13 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 	case abi.AppUpdate:
 		return p.update(r.Resources)
 	case abi.AppStats:
-		text, err := p.stats(a.network)
+		text, err := a.stats(p)
 		if err == nil {
 			c.reply(channel.Answer, text)
 		}
 		return err
 	}
 	return serve.Unsupported("entrypoint %s is not supported", r.Entrypoint)
-}
-
-// powerOff ends the apps. The machine ends when the call is answered.
-func (a *agent) powerOff(ctx context.Context) error {
-	defer a.stop()
-	code, text, err := a.ask(ctx, &abi.Request{Version: abi.Version, Entrypoint: abi.Stop}, nil, nil)
-	return errors.Join(err, failed(code, text))
-}
-
-// pass makes a call of the supervisor.
-func (a *agent) pass(ctx context.Context, r *abi.Request) error {
-	code, text, err := a.ask(ctx, r, nil, nil)
-	return errors.Join(err, failed(code, text))
 }
 
 // closeAll closes files, some of which may be nil.

@@ -29,7 +29,6 @@ type app struct {
 
 	mu      sync.Mutex
 	masters map[string]*os.File // terminals, by exec; of the app itself under ""
-	execs   map[int]string      // pid of an exec's first process to the exec's id
 }
 
 func (a *agent) app(name string) (*app, error) {
@@ -52,7 +51,7 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 	if spec.Linux == nil {
 		spec.Linux = &struct{ Resources *specs.LinuxResources }{}
 	}
-	p := &app{name: c.Call.App, masters: map[string]*os.File{}, execs: map[int]string{}}
+	p := &app{name: c.Call.App, masters: map[string]*os.File{}}
 	if p.volumes, err = makeNodes(c.Volumes); err != nil {
 		return errors.Join(err, removeNodes(p.name))
 	}
@@ -95,7 +94,7 @@ func (a *agent) drop(ctx context.Context, p *app) error {
 	for _, m := range p.masters {
 		m.Close()
 	}
-	p.masters = nil
+	clear(p.masters)
 	p.mu.Unlock()
 	err := errors.Join(p.oom.Close(), p.group.Kill(ctx), p.group.Remove(ctx), unmountDisk(p.name), removeNodes(p.name))
 	forgetFiles()
@@ -110,84 +109,85 @@ func (a *agent) process(ctx context.Context, c *call, p *app) error {
 	if err != nil {
 		return err
 	}
-	ready := func(line []byte) {
-		if pid, err := channel.ParseReady(line); err == nil && r.Exec != "" {
-			p.mu.Lock()
-			p.execs[pid] = r.Exec
-			p.mu.Unlock()
-		}
-	}
-	var line []byte
-	keep := func(l []byte) { line = l; ready(l) }
+	var made abi.Ready
+	asked := &serve.Asked{Request: &r, Made: func(r abi.Ready) { made = r }}
 	if r.Terminal {
-		err = a.withTerminal(ctx, &r, p, streams[0], keep)
+		err = a.withTerminal(ctx, asked, p, streams[0])
 	} else {
-		err = a.withPipes(ctx, &r, streams, keep)
+		err = a.withPipes(ctx, asked, streams)
 	}
 	if err != nil {
 		return err
 	}
-	c.reply(channel.Ready, line)
-	return nil
+	return c.ready(made)
 }
 
-func (a *agent) withPipes(ctx context.Context, r *abi.Request, streams []data, ready func([]byte)) error {
-	files, err := pipes(streams)
-	if err != nil {
+func (a *agent) withPipes(ctx context.Context, asked *serve.Asked, streams []data) (err error) {
+	if asked.Stdio, err = pipes(streams); err != nil {
 		return err
 	}
-	defer closeAll(files[:]...)
-	code, text, err := a.ask(ctx, r, []int{int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd())}, ready)
-	return errors.Join(err, failed(code, text))
+	defer closeAll(asked.Stdio[:]...)
+	return a.pod.Dispatch(ctx, asked)
 }
 
-func (a *agent) withTerminal(ctx context.Context, r *abi.Request, p *app, stream data, ready func([]byte)) error {
-	console, err := newConsole()
-	if err != nil {
-		_ = stream.Close()
-		return err
-	}
-	defer console.close()
+func (a *agent) withTerminal(ctx context.Context, asked *serve.Asked, p *app, stream data) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer null.Close()
-	r.ConsoleSocket = console.path
-	type sent struct {
-		master *os.File
-		err    error
-	}
-	got := make(chan sent, 1)
-	go func() {
-		m, err := console.master()
-		got <- sent{m, err}
-	}()
-	fd := int(null.Fd())
-	code, text, err := a.ask(ctx, r, []int{fd, fd, fd}, ready)
-	console.close()
-	s := <-got
-	if err = errors.Join(err, failed(code, text)); err == nil {
-		err = s.err
+	asked.Stdio = [3]*os.File{null, null, null}
+	err = a.pod.Dispatch(ctx, asked)
+	master := p.terminal(asked.Exec)
+	if err == nil && master == nil {
+		err = fmt.Errorf("app %s was removed while its terminal was made", p.name)
 	}
 	if err != nil {
-		s.master.Close()
+		p.forget(asked.Exec, master)
 		_ = stream.Close()
 		return err
 	}
-	p.mu.Lock()
-	p.masters[r.Exec] = s.master
-	p.mu.Unlock()
-	go stream.feed(s.master, func() { s.master.Close() }) // the client has hung up: so does the terminal
+	go stream.feed(master, func() { master.Close() }) // the client has hung up: so does the terminal
 	go func() {
-		stream.fetch(s.master)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.masters[r.Exec] == s.master {
-			delete(p.masters, r.Exec)
-		}
+		stream.fetch(master)
+		p.forget(asked.Exec, master)
 	}()
 	return nil
+}
+
+// keepTerminal keeps the master of a terminal.
+func (a *agent) keepTerminal(call *abi.Request, master *os.File) error {
+	p, err := a.app(call.App)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(fd, true) // so that its Close ends a Read
+	}
+	if err != nil {
+		return fmt.Errorf("keep the terminal: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.masters[call.Exec] = os.NewFile(uintptr(fd), "console")
+	return nil
+}
+
+func (p *app) terminal(exec string) *os.File {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.masters[exec]
+}
+
+// forget closes the master of a terminal, which may be nil.
+func (p *app) forget(exec string, master *os.File) {
+	master.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.masters[exec] == master {
+		delete(p.masters, exec)
+	}
 }
 
 // resize sets the size of a terminal. One that has ended has no size.

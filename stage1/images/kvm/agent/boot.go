@@ -13,16 +13,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
-// Directories of the initramfs and of the guest.
-const (
-	modules  = "/modules"
-	podDir   = "/run/pod"
-	rootfs   = "stage1/rootfs"
-	stateDir = rootfs + "/rkt"
-)
+// modules is the directory of the initramfs that has the modules.
+const modules = "/modules"
 
-// boot makes a usable system of the initramfs, and returns the port of the channel. It leaves the
-// working directory at the directory of the guest's pod.
+// boot makes a usable system of the initramfs, and returns the port of the channel.
 func boot() (*os.File, error) {
 	if err := leaveInitramfs(); err != nil {
 		return nil, err
@@ -58,12 +52,6 @@ func boot() (*os.File, error) {
 		}
 	}
 	if err := loopbackUp(); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Join(podDir, stateDir), 0o755); err != nil {
-		return nil, err
-	}
-	if err := os.Chdir(podDir); err != nil {
 		return nil, err
 	}
 	return openPort(found, channel.PortName)

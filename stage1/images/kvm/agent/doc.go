@@ -1,13 +1,13 @@
 // Command agent is the first process of a machine: the init of its initramfs, and a small
-// stage 0 for the supervisor of the stage1 native, which it executes. It serves the calls of
+// stage 0 for the supervisor of the stage1 native, which is part of it. It serves the calls of
 // the channel (package channel).
 //
 // The supervisor makes the containers: namespaces, root, mounts, seccomp, capabilities, execs,
 // signals, exits. The agent does what stage 0 does elsewhere: it makes each app's cgroup and
 // sets its limits, freezes and reads it, reports OOM kills, and carries the streams.
 //
-// The base name of argv[0] selects what the program is: init and run are native's, and every
-// other name is the agent.
+// The first process of an app that a plan of system calls cannot make is this program, too: see
+// becomesApp.
 //
 // The initramfs has the agent as /init, and may have the directory /modules: its file order
 // lists the modules to load, one file name a line.

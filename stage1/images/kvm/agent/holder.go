@@ -14,7 +14,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi/hold"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
 // The holder's root and cgroup in the guest.
@@ -43,11 +42,7 @@ func describeHolder(r *abi.Request) error {
 }
 
 // watchHolder ends the machine when the holder has ended.
-func (a *agent) watchHolder(ctx context.Context, ready []byte) error {
-	pid, err := channel.ParseReady(ready)
-	if err != nil {
-		return err
-	}
+func (a *agent) watchHolder(ctx context.Context, pid int) error {
 	p, err := proc.Open(pid, 0)
 	if err != nil {
 		return fmt.Errorf("watch the pod's holder: %w", err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
 )
 
 // containerInit is the name of the first process of an app. The kernel calls the agent
@@ -26,7 +24,7 @@ var becomesApp bool
 // Lock the main goroutine of a container's init to the first thread. Only this thread enters
 // the app's cgroup, so it must also execute the app's program.
 func init() {
-	if invocation() == containerInit {
+	if filepath.Base(os.Args[0]) == containerInit {
 		_, err := unix.FcntlInt(4, unix.F_GETFD, 0)
 		becomesApp = err == nil
 	}
@@ -36,11 +34,8 @@ func init() {
 }
 
 func main() {
-	switch {
-	case becomesApp:
+	if becomesApp {
 		container.Init()
-	case invocation() == "run":
-		os.Exit(supervisor.Run(nil))
 	}
 	err := work()
 	if err != nil {
@@ -48,8 +43,6 @@ func main() {
 	}
 	powerOff()
 }
-
-func invocation() string { return filepath.Base(os.Args[0]) }
 
 // work is the life of the agent. It returns when the host has closed the channel, or has
 // asked for the end.
@@ -62,7 +55,10 @@ func work() error {
 	if err != nil {
 		return err
 	}
-	a := newAgent(session)
-	a.serve(context.Background())
+	a, err := newAgent(session)
+	if err != nil {
+		return err
+	}
+	a.serve()
 	return nil
 }

@@ -19,14 +19,14 @@ const (
 )
 
 // stats returns the document of app/stats, from the app's cgroup and the network, in which every app is.
-func (p *app) stats(n *guestNetwork) ([]byte, error) {
+func (a *agent) stats(p *app) ([]byte, error) {
 	s, err := p.group.Stats()
 	if err != nil {
 		return nil, err
 	}
 	answer := convert(s)
 	var interfaces []proc.Interface
-	err = n.within(func() (err error) {
+	err = a.network.within(func() (err error) {
 		runtime.LockOSThread() // so that the thread does not end
 		defer runtime.UnlockOSThread()
 		interfaces, err = proc.Interfaces(unix.Gettid())
@@ -42,11 +42,10 @@ func (p *app) stats(n *guestNetwork) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
+	execs := a.pod.Execs(p.name)
 	for _, pid := range pids[:min(len(pids), maxProcesses)] {
-		answer.Processes = append(answer.Processes, abi.ProcessStats{PID: pid, Exec: p.execs[pid]})
+		answer.Processes = append(answer.Processes, abi.ProcessStats{PID: pid, Exec: execs[pid]})
 	}
-	p.mu.Unlock()
 	return json.Marshal(answer)
 }
 

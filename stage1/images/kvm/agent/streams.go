@@ -3,17 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
-	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
@@ -135,6 +128,9 @@ func pipes(streams []data) (files [3]*os.File, err error) {
 			return files, err
 		}
 	}
+	for _, f := range files {
+		f.Fd() // makes it blocking, as a process has it
+	}
 	for i, d := range streams {
 		switch {
 		case d.Stream == nil:
@@ -145,51 +141,4 @@ func pipes(streams []data) (files [3]*os.File, err error) {
 		}
 	}
 	return files, nil
-}
-
-// console is the socket to which the supervisor sends the master of a terminal.
-type console struct {
-	path     string
-	listener *net.UnixListener
-}
-
-var consoles atomic.Uint64
-
-func newConsole() (*console, error) {
-	path := filepath.Join("/run", "console-"+strconv.FormatUint(consoles.Add(1), 10))
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	return &console{path, l}, nil
-}
-
-func (c *console) close() { _ = c.listener.Close() } // removes the file
-
-// master returns the master that was sent. Its Close ends a Read.
-func (c *console) master() (*os.File, error) {
-	conn, err := c.listener.AcceptUnix()
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	rights := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := conn.ReadMsgUnix(make([]byte, 64), rights)
-	if err != nil {
-		return nil, err
-	}
-	messages, err := unix.ParseSocketControlMessage(rights[:n])
-	if err != nil || len(messages) != 1 {
-		return nil, errors.Join(errors.New("the console came without its descriptor"), err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil, errors.Join(errors.New("the console came without its descriptor"), err)
-	}
-	unix.CloseOnExec(fds[0])
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		unix.Close(fds[0])
-		return nil, err
-	}
-	return os.NewFile(uintptr(fds[0]), "console"), nil
 }

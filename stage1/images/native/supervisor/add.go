@@ -38,11 +38,11 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) error {
 	i := a.init
 	defer i.leave()
 	err = i.ready(ctx)
-	if err == nil && c.Gone() {
+	if err == nil && (ctx.Err() != nil || c.Gone()) {
 		// The caller's next call may have come before this one, and not have found the app.
 		err = errCallerGone
 	}
-	if err == nil && s.spawner != nil {
+	if err == nil && s.Spawner != nil {
 		a.joins, err = differing(i.child.PID())
 	}
 	if err == nil {
@@ -79,20 +79,20 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 	defer func() { groups.close() }()
 	inside := *r // the request with the paths that init sees
 	var prepare func(*fork.Process) (*Spawn, error)
-	if s.spawner != nil {
+	if s.Spawner != nil {
 		if err := groups.byHand(); err != nil {
 			return err
 		}
-		if inside.Rootfs, err = s.spawner.Root(r, a.spec); err != nil {
+		if inside.Rootfs, err = s.Spawner.Root(r, a.spec); err != nil {
 			return err
 		}
-		prepare = func(p *fork.Process) (*Spawn, error) { return s.spawner.Prepare(p, r, a.spec) }
+		prepare = func(p *fork.Process) (*Spawn, error) { return s.Spawner.Prepare(p, r, a.spec) }
 	}
 	if !slices.ContainsFunc(a.spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.MountNamespace }) {
 		a.chroot = r.Rootfs
 	}
 	p.Cgroup, p.Tasks = groups.dir, groups.tasks
-	a.init = &initProcess{console: r.ConsoleSocket, prepareSpawn: prepare}
+	a.init = &initProcess{console: func(master *os.File) error { return s.Console(r, master) }, prepareSpawn: prepare}
 	prepareApp := func() (err error) {
 		a.init.prepared, err = container.PrepareApp(container.AppRequest{
 			Request: inside, Spec: a.spec, CgroupFiles: groups.files, Tasks: len(groups.tasks), Filters: &s.filters,
@@ -105,7 +105,7 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 	a.init.netDevices = a.takeNetDevices
 	a.init.listener = func(pid int, listener *os.File) error { return s.tellAgent(a, pid, listener) }
 	a.init.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
-	if s.spawner == nil {
+	if s.Spawner == nil {
 		why, err := s.beginByPlan(ctx, a, files, p)
 		if why == "" {
 			return err

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -23,20 +24,12 @@ func (s *Supervisor) keep(n name, c *proc.Child) {
 	c.Decide(func(e proc.Exit) { s.record(n, abi.Status(e)) }, func(e proc.Exit) { s.announce(n, abi.Status(e)) })
 }
 
-// record writes an exit to disk. It does not write an exec's exit if the notice has it:
-// stage 0 can read the notice after this process has ended, and no other process needs the
-// exit, because execs end with their shim.
 func (s *Supervisor) record(n name, status abi.Status) {
-	if n.exec != "" && s.noticeWords {
-		return
-	}
-	if err := abi.WriteStatus(abi.StatusDir, n.app, n.exec, status); err != nil {
-		fmt.Fprintf(s.log, "record the end of %s: %v\n", n, err)
+	if err := s.Record(n.app, n.exec, status); err != nil {
+		fmt.Fprintf(s.Log, "record the end of %s: %v\n", n, err)
 	}
 }
 
-// announce sends stage 0 the notice of an exit. If stage 0 has ended, the exit is only in
-// the file.
 func (s *Supervisor) announce(n name, status abi.Status) {
 	s.mu.Lock()
 	if n.exec != "" {
@@ -45,9 +38,29 @@ func (s *Supervisor) announce(n name, status abi.Status) {
 		_ = s.moveLocked(a, stepExit) // legal until the app has ended
 	}
 	s.mu.Unlock()
-	notice := abi.Notice{App: n.app, Exec: n.exec}
-	if s.noticeWords {
-		notice.Status = &status
+	s.Notify(abi.Notice{App: n.app, Exec: n.exec, Status: &status})
+}
+
+// chronicle returns the options of a supervisor whose exits are in files, and are announced on
+// RKT_NOTIFY_FD. words says that stage 0 accepts notices with an exit. Then the exit of an exec is in
+// no file: stage 0 can read the notice after this process has ended, and no other process needs the
+// exit, because execs end with their shim. If stage 0 has ended, the exit of an app is only in the file.
+func chronicle(words bool, e Spawner) Options {
+	notices := proc.Inherited(abi.EnvNotifyFD)
+	return Options{
+		Spawner: e, Children: proc.NewChildren(), Log: os.Stderr,
+		Record: func(app, exec string, s abi.Status) error {
+			if exec != "" && words {
+				return nil
+			}
+			return abi.WriteStatus(abi.StatusDir, app, exec, s)
+		},
+		Notify: func(n abi.Notice) {
+			if !words {
+				n.Status = nil
+			}
+			_, _ = notices.Write(n.Format())
+		},
+		Console: forward,
 	}
-	_, _ = s.notices.Write(notice.Format())
 }

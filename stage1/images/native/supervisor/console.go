@@ -7,14 +7,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
 // forward sends the master of an app's pty to the listener of the console socket, in one
 // message. As in the whole request, a relative path is relative to the pod's directory.
-func forward(path string, master *os.File) error {
-	return hand(path, "console", []byte("console"), master)
+func forward(call *abi.Request, master *os.File) error {
+	return hand(call.ConsoleSocket, "console", []byte("console"), master)
 }
 
 // patience is how long hand waits for a peer that does not read.

@@ -1,6 +1,7 @@
-// Package supervisor is the native stage1's `run`. There is one process of it per pod. It
+// Package supervisor is the native stage1's `run`. There is one supervisor per pod. It
 // makes the processes of apps and execs, is their parent, records their exits, and answers
-// the pod's other entrypoints over a socket.
+// the pod's other entrypoints. Run is a process of its own, which has a socket for the calls; the
+// agent of a machine has a supervisor in it.
 //
 //	app                                        exec
 //	            start            exec succeeds             exec succeeds
@@ -9,7 +10,7 @@
 //	   │         └──── exit ┴──── ended ◀┘          │     exit   │
 //	   └─ failed ─▶ (removed) ◀─ rm ─┘              └▶ (removed)◀┘
 //
-// An exit is recorded on disk, then the process is reaped, then the exit is announced to
+// An exit is recorded (Run does it on disk), then the process is reaped, then the exit is announced to
 // stage 0. If the making of a process has failed, its exit is neither recorded nor
 // announced.
 //

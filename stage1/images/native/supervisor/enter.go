@@ -104,7 +104,7 @@ func (s *Supervisor) executeByPlan(ctx context.Context, e *executing, program *f
 	var begun *fork.Begun
 	err = s.inApp(e, func(p *fork.Process) (err error) {
 		p.Files, p.Program, p.Born = e.files[:], program, e.prepared.Limit
-		child, err = s.children.Make(func() (int, error) {
+		child, err = s.Children.Make(func() (int, error) {
 			if begun, err = fork.Begin(ctx, p); err != nil {
 				return 0, err
 			}
@@ -121,7 +121,7 @@ func (s *Supervisor) executeByPlan(ctx context.Context, e *executing, program *f
 	defer context.AfterFunc(ctx, func() { _ = child.Kill() })()
 	master, err := begun.Executed()
 	if err == nil && master != nil {
-		err = forward(e.request.ConsoleSocket, master)
+		err = s.Console(e.request, master)
 		master.Close()
 	}
 	if err == nil {
@@ -139,7 +139,7 @@ func (s *Supervisor) executeByPlan(ctx context.Context, e *executing, program *f
 
 // executeByInit makes the process of an exec by init.
 func (s *Supervisor) executeByInit(ctx context.Context, e *executing) (*proc.Child, error) {
-	i := &initProcess{prepared: e.prepared, console: e.request.ConsoleSocket}
+	i := &initProcess{prepared: e.prepared, console: func(master *os.File) error { return s.Console(e.request, master) }}
 	i.listener = func(pid int, listener *os.File) error { return s.tellAgent(e.app, pid, listener) }
 	err := s.inApp(e, func(p *fork.Process) error {
 		return i.start(ctx, s, name{e.request.App, e.request.Exec}.String(), e.files, p)
@@ -175,7 +175,7 @@ func (s *Supervisor) countInit(what, why string) {
 	n := s.byInit[reason]
 	s.mu.Unlock()
 	if n&(n-1) == 0 {
-		fmt.Fprintf(s.log, "%d %s\n", n, reason)
+		fmt.Fprintf(s.Log, "%d %s\n", n, reason)
 	}
 }
 
@@ -271,6 +271,19 @@ func (s *Supervisor) commitExec(n name, c *proc.Child) error {
 	s.execs[n] = c
 	s.keep(n, c)
 	return nil
+}
+
+// Execs returns the ids of an app's execs, by the pids of their first processes.
+func (s *Supervisor) Execs(app string) map[int]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := map[int]string{}
+	for n, c := range s.execs {
+		if n.app == app && c != nil {
+			ids[c.PID()] = n.exec
+		}
+	}
+	return ids
 }
 
 func (s *Supervisor) forgetExec(n name) {

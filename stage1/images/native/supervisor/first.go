@@ -39,7 +39,7 @@ func (s *Supervisor) beginByPlan(ctx context.Context, a *app, stdio [3]*os.File,
 // byPlan makes the process by a plan.
 func (i *initProcess) byPlan(ctx context.Context, s *Supervisor, joins int, stdio [3]*os.File, p fork.Process, program *fork.Program) (err error) {
 	p.Files, p.Program, p.Born = stdio[:], program, i.prepared.Limit
-	i.child, err = s.children.Make(func() (int, error) {
+	i.child, err = s.Children.Make(func() (int, error) {
 		if i.begun, err = fork.Begin(ctx, &p); err != nil {
 			return 0, err
 		}

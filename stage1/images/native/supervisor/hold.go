@@ -10,16 +10,19 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// leader starts the holder if the pod is a sandbox. It returns the pid for the ready line.
-func (s *Supervisor) leader(r *abi.Request) (leader int, err error) {
-	if r.Sandbox == nil {
-		return os.Getpid(), nil
+// Lead serves run: it starts the holder if the pod is a sandbox. It returns the pod's process, which
+// is this one if there is no holder.
+func (s *Supervisor) Lead(r *abi.Request) (leader abi.Ready, err error) {
+	if r.Sandbox != nil {
+		c, err := s.hold(r)
+		if err != nil {
+			return leader, err
+		}
+		return abi.Ready{PID: c.PID(), StartTime: c.StartTime()}, nil
 	}
-	c, err := s.hold(r)
-	if err != nil {
-		return 0, err
-	}
-	return c.PID(), nil
+	leader.PID = os.Getpid()
+	leader.StartTime, err = proc.StartTime(leader.PID)
+	return leader, err
 }
 
 // hold starts the holder in the same way as an app. Its program is in the bundle of the

@@ -27,9 +27,9 @@ func hooked(t *testing.T) *Supervisor {
 	if err := proc.SetSubreaper(); err != nil {
 		t.Fatal(err)
 	}
-	s := &Supervisor{children: proc.NewChildren()}
+	s := &Supervisor{Options: Options{Children: proc.NewChildren()}}
 	t.Cleanup(func() {
-		if err := s.children.Close(context.Background()); err != nil {
+		if err := s.Children.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -25,7 +25,7 @@ type initProcess struct {
 	begun    *fork.Begun // or nil, if it is init
 	words    seqpacket.Socket
 	prepared *container.Prepared
-	console  string // path of the console socket, if a terminal is wanted
+	console  func(master *os.File) error // takes the master of the terminal
 	// prepareSpawn lets a spawner prepare the process. It is nil without a spawner, and for
 	// an exec.
 	prepareSpawn func(*fork.Process) (*Spawn, error)
@@ -106,7 +106,7 @@ func (i *initProcess) clone(ctx context.Context, s *Supervisor, who string, p *f
 
 // fork makes a child whose verdict is not given yet.
 func (s *Supervisor) fork(ctx context.Context, p *fork.Process) (*proc.Child, error) {
-	return s.children.Make(func() (int, error) { return fork.Start(ctx, p) })
+	return s.Children.Make(func() (int, error) { return fork.Start(ctx, p) })
 }
 
 // hide returns this binary in a form that no process can read, for user namespaces that map
@@ -258,7 +258,7 @@ func (i *initProcess) serve(ctx context.Context, m container.Message, master *os
 		if master == nil {
 			return errors.New("the console came without its descriptor")
 		}
-		return forward(i.console, master)
+		return i.console(master)
 	}
 	return fmt.Errorf("process %d sent %q, which is no word of init", i.child.PID(), m.Word)
 }

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -73,22 +72,17 @@ func run(ready, errorFile *os.File, e Spawner) error {
 	if err := proc.SetSubreaper(); err != nil {
 		return err
 	}
-	// Children inherit this setting. The user that makes a user namespace has all
-	// capabilities over the processes in it, and the host's root makes those of all
-	// containers. Without the setting, a container that runs as the host's root could
-	// trace a child of the supervisor during the child's first instructions.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("make the supervisor undumpable: %w", err)
+	if err := Undumpable(); err != nil {
+		return err
 	}
-	s, done, err := newSupervisor()
+	s, err := New(chronicle(request.NoticeWords, e))
 	if err != nil {
 		return err
 	}
 	defer func() {
 		s.cancel(errStopping)
-		_ = s.children.Close(s.ctx) // after a forced stop some children may be running
+		_ = s.Children.Close(s.ctx) // after a forced stop some children may be running
 	}()
-	s.spawner, s.noticeWords = e, request.NoticeWords
 	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the directory of exits: %w", err)
 	}
@@ -100,21 +94,28 @@ func run(ready, errorFile *os.File, e Spawner) error {
 		return err
 	}
 	var serving sync.WaitGroup
-	leader, err := s.leader(request)
+	leader, err := s.Lead(request)
 	if err != nil {
 		return err
 	}
-	start, err := proc.StartTime(leader)
-	if err != nil {
-		return err
-	}
-	report(ready, abi.Ready{PID: leader, StartTime: start})
+	report(ready, leader)
 	ready.Close()
 	errorFile.Close()
-	serving.Go(func() { s.server().Serve(s.ctx, listener.File) })
+	done := make(chan bool, 1) // whether a stop that was answered was forced
+	memory := rest.NewMemory(freshMemory, memoryGrowth)
+	server := &serve.Server{Dispatch: s.Dispatch, Code: serve.CodeOf, Log: s.Log, Answered: func(c *serve.Asked) {
+		memory.Touch()
+		if c.Entrypoint == abi.Stop {
+			select {
+			case done <- c.Force:
+			default: // stop was called a second time
+			}
+		}
+	}}
+	serving.Go(func() { server.Serve(s.ctx, listener.File) })
 	select {
 	case <-sigterm:
-		s.stop(false)
+		s.Stop(false)
 	case forced := <-done:
 		if forced {
 			return nil // do not wait for anything
@@ -126,32 +127,13 @@ func run(ready, errorFile *os.File, e Spawner) error {
 	return nil
 }
 
-// newSupervisor returns a supervisor without apps, and a channel. After the answer to
-// `stop` the channel receives whether the stop was forced.
-func newSupervisor() (*Supervisor, <-chan bool, error) {
-	exe, err := os.OpenFile("/proc/self/exe", unix.O_PATH, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("open this program: %w", err)
+// report writes a ready line. It ignores errors, because the reader may have
+// ended.
+func report(to *os.File, r abi.Ready) {
+	if to != nil {
+		line, _ := plainjson.Encode(r) // numbers and a word
+		_, _ = to.Write(append(line, '\n'))
 	}
-	done := make(chan bool, 1)
-	s := &Supervisor{
-		exe:     exe,
-		notices: proc.Inherited(abi.EnvNotifyFD),
-		log:     os.Stderr,
-		quit: func(forced bool) {
-			select {
-			case done <- forced:
-			default: // stop was called a second time
-			}
-		},
-		memory: rest.NewMemory(freshMemory, memoryGrowth),
-		apps:   map[string]*app{},
-		execs:  map[name]*proc.Child{},
-		byInit: map[string]int{},
-	}
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.children = proc.NewChildren()
-	return s, done, nil
 }
 
 // runRequest reads the request of run.

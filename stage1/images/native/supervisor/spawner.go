@@ -69,7 +69,7 @@ func Announce(socket int) error {
 // makes. Then it kills the program, which would only wait for that process and reap it. The
 // supervisor is a subreaper, so it becomes the parent.
 func (s *Supervisor) startSpawn(ctx context.Context, e *Spawn, words seqpacket.Socket) (*proc.Child, error) {
-	defer s.children.Expect()() // the process becomes a child of this one before its pid is known here
+	defer s.Children.Expect()() // the process becomes a child of this one before its pid is known here
 	program, err := s.fork(ctx, e.Process)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *Supervisor) startSpawn(ctx context.Context, e *Spawn, words seqpacket.S
 	case err != nil:
 		return nil, fmt.Errorf("wait for a container: %w", err)
 	}
-	c, err := s.children.Take(pid, 0)
+	c, err := s.Children.Take(pid, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -43,9 +43,9 @@ func (s *Supervisor) remove(ctx context.Context, r *abi.Request) error {
 	return nil
 }
 
-// stop kills all processes of the pod. Unless it is forced, it returns when all exits are
+// Stop kills all processes of the pod. Unless it is forced, it returns when all exits are
 // recorded.
-func (s *Supervisor) stop(force bool) {
+func (s *Supervisor) Stop(force bool) {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
@@ -56,13 +56,13 @@ func (s *Supervisor) stop(force bool) {
 	}
 	s.making.Wait()
 	s.killAll()
-	for _, c := range s.children.All() {
+	for _, c := range s.Children.All() {
 		<-c.Done()
 	}
 }
 
 func (s *Supervisor) killAll() {
-	for _, c := range s.children.All() {
+	for _, c := range s.Children.All() {
 		_ = c.Kill()
 	}
 }

@@ -21,7 +21,7 @@ SERVER   := containerd-shim-rkt-server-1
 LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 REPORT    = go -C integration run ./testreport
 # Tests that need a static test binary. A binary with the race detector is not static.
-STATIC   := ^TestExecIntoAnApp$$
+STATIC   := ^Test(ExecIntoAnApp|AChildHasNothing|AnIdleProcess)
 # Packages whose tests mostly execute other programs, hundreds of them. The race detector
 # would find nothing more there, and takes time.
 PROGRAMS := stage1/conformance
@@ -82,7 +82,7 @@ test-unit: ## unit tests, with the race detector
 
 test-kit: ## the tests of the authors' kit, and others that the race detector cannot run
 	@echo "==> the kit's tests"
-	@{ CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container || failed=1; \
+	@{ CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container ./stage1/images/native/fork || failed=1; \
 	go test -timeout 30m -json ./$(PROGRAMS)/... || failed=1; exit $${failed:-0}; } | $(REPORT)
 
 test-release: ## a release for both architectures, twice: the same bytes, and the inventory's files
@@ -160,7 +160,7 @@ test-vm-short: test-vm ## the part of test-vm that make test runs, in minutes
 test-kvm: build kvm ## virtual machines: tests that boot QEMU (KVM_FLAGS)
 	@echo "==> tests that boot machines"
 	@scripts/deps $(QEMU_$(ARCH))
-	@RKT_TEST_KVM='$(BIN)/kvm' go test -count=1 -timeout 60m -json $(KVM_FLAGS) ./stage1/images/kvm/... | $(REPORT)
+	@RKT_TEST_KVM='$(BIN)/kvm' CGO_ENABLED=0 go test -count=1 -timeout 60m -json $(KVM_FLAGS) ./stage1/images/kvm/... | $(REPORT)
 	@RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -parallel 1 -timeout 60m -json -run "$$(sed -n '/^func ofMachines/,/^}/s/.*"\(Test.*\)",/^\1$$/p' integration/kvm_test.go | paste -sd '|')" . | $(REPORT)
 	@RKT_TEST_RUNTIMES=kvm RKT_TEST_BIN=$(BIN) go -C integration test -count=1 -timeout 30m -json -run PodsOfMachines ./cri | $(REPORT)

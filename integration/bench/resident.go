@@ -38,7 +38,7 @@ func (b *bench) machineProcesses(s subject) (m machineProcesses, err error) {
 			m.qemu = pid
 		case "virtiofsd":
 			m.virtiofsds = append(m.virtiofsds, pid)
-		case "kvm-proxy":
+		case "[kvm-proxy]":
 			m.proxies = append(m.proxies, pid)
 		case "run":
 			m.run = pid

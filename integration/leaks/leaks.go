@@ -236,6 +236,10 @@ func CommandLine(pid int) string {
 	if err != nil {
 		return err.Error()
 	}
+	if len(b) == 0 { // as ps(1) shows a process without one
+		b, _ = os.ReadFile(procPath(pid, "comm"))
+		return "[" + strings.TrimSpace(string(b)) + "]"
+	}
 	return strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " "))
 }
 

@@ -1,5 +1,5 @@
 // Command kvm is the stage1 whose pods are virtual machines. This static program implements all
-// entrypoints, and is the program of the proxies; the base name of argv[0] selects one. The
+// entrypoints; the base name of argv[0] selects one. The
 // program agent, which is in the image as well, is the first process of the machines.
 package main
 
@@ -10,17 +10,11 @@ import (
 	"runtime"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/supervisor"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 )
 
-// proxyName is the name of this program as a proxy.
-const proxyName = "kvm-proxy"
-
 func main() {
 	switch name := filepath.Base(os.Args[0]); name {
-	case proxyName:
-		os.Exit(supervisor.Proxy())
 	case "run":
 		// Proxies move the data of apps, so they and the supervisor use all processors.
 		_ = os.Unsetenv(abi.EnvProcessors)

@@ -243,7 +243,7 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	}()
 	p.supervisor, err = supervisor.New(ctx, supervisor.Config{
 		Session: p.session, Children: p.children, Notices: proc.Inherited(abi.EnvNotifyFD),
-		Request: p.request, Sandbox: sandbox, Share: p.share, Log: p.log, Proxy: "/proc/self/exe", ProxyName: proxyName,
+		Request: p.request, Sandbox: sandbox, Share: p.share, Log: p.log,
 		Network: p.network, NICs: p.machine, Disks: p.machine, Resizer: p.machine, Sizes: sizes,
 	})
 	if err == nil {

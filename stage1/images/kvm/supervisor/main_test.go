@@ -19,14 +19,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
-const proxyName = "kvm-proxy"
-
-func TestMain(m *testing.M) {
-	if os.Args[0] == proxyName {
-		os.Exit(Proxy())
-	}
-	os.Exit(wait.Run(m))
-}
+func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }
 
 // guest is a scripted agent in the place of a machine.
 type guest struct {
@@ -205,7 +198,7 @@ func connect(t *testing.T) (Config, *guest, *os.File) {
 	return Config{
 		Session: host, Children: children, Notices: w, Share: share, Log: t.Output(),
 		Request: &abi.Request{Version: abi.Version, Pod: "p", NoticeWords: true},
-		Proxy:   "/proc/self/exe", ProxyName: proxyName, Network: network,
+		Network: network,
 	}, g, r
 }
 

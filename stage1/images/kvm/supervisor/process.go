@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,7 +94,7 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 		return nil, fmt.Errorf("the root of the proxy of app %s: %w", a.name, err)
 	}
 	defer proc.CloseFiles(root)
-	if p.proxy, p.release, err = s.startProxy(c.Cgroup, root, tty); err != nil {
+	if p.proxy, p.release, err = s.startProxy(ctx, c.Cgroup, root, tty); err != nil {
 		return nil, fmt.Errorf("start the proxy of app %s: %w", a.name, err)
 	}
 	if tty != nil {
@@ -108,75 +106,6 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 	}
 	p.carry()
 	return p, nil
-}
-
-// startProxy starts a proxy in a cgroup, and in the network namespace that the machine takes over:
-// programs that attach networks find the namespace by the proxy's pid. Its root is a detached mount, or
-// empty if root is nil. The proxy ends when release is closed. After an error there may be a proxy, which the
-// caller drops, but no release.
-func (s *Supervisor) startProxy(group *abi.Cgroup, root *os.File, tty *terminal) (proxy *proc.Child, release *os.File, err error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer r.Close()
-	defer func() {
-		if err != nil {
-			w.Close()
-		}
-	}()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer null.Close()
-	begun, begin, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer begun.Close()
-	defer begin.Close()
-	if root == nil {
-		root = null
-	}
-	attr := &os.ProcAttr{
-		Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, r, begin, root},
-		// With Unshareflags Go makes all mounts private before it executes the proxy.
-		Sys: &unix.SysProcAttr{Setsid: true, Unshareflags: unix.CLONE_NEWNS},
-	}
-	if tty != nil {
-		attr.Files = append(attr.Files, tty.report, tty.slave)
-		attr.Sys.Setctty, attr.Sys.Ctty = true, len(attr.Files)-1
-	}
-	proxy, err = s.Children.Make(func() (pid int, err error) {
-		err = s.Network.within(func() error {
-			child, err := os.StartProcess(s.Proxy, []string{s.ProxyName}, attr)
-			if err != nil {
-				return err
-			}
-			pid = child.Pid // before Release, which sets it to -1
-			return child.Release()
-		})
-		return pid, err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	// Clients and hooks use the proxy's root, so it must have been changed before they know the pid.
-	begin.Close()
-	if reason, e := io.ReadAll(begun); e != nil || len(reason) > 0 {
-		err = errors.Join(errors.New(string(reason)), e)
-		return proxy, nil, err
-	}
-	if group == nil {
-		return proxy, w, nil
-	}
-	for _, dir := range group.Dirs {
-		if err = os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, proxy.PID()), 0); err != nil {
-			return proxy, nil, err
-		}
-	}
-	return proxy, w, nil
 }
 
 // numbers returns the numbers of the streams, for the header of the call.

@@ -93,7 +93,7 @@ func (s *Supervisor) Leader(ctx context.Context) (abi.Ready, error) {
 	if _, err := s.join(ctx, "", pod.users); err != nil { // a network of its own, if the pod has none yet
 		return abi.Ready{}, fmt.Errorf("the network of the pod: %w", err)
 	}
-	proxy, release, err := s.startProxy(pod.group, nil, nil)
+	proxy, release, err := s.startProxy(ctx, pod.group, nil, nil)
 	if err != nil {
 		if proxy != nil {
 			proxy.Drop()

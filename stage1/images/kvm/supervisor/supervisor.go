@@ -29,8 +29,6 @@ type Config struct {
 	Sizes    Sizes
 	Disks    Disks
 	Log      io.Writer // for messages for which no caller waits
-	// Proxy is the path of the program of proxies, and ProxyName its argv[0].
-	Proxy, ProxyName string
 }
 
 // Supervisor serves the calls of one pod.

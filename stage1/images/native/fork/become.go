@@ -18,12 +18,7 @@ const atCWD = ^uintptr(99) // AT_FDCWD
 //go:nocheckptr
 func (l *plan) become() {
 	b := l.program
-	for i := range l.tasks {
-		// A thread that moves itself does not wait for a grace period of the kernel.
-		if _, _, errno := syscall.RawSyscall6(unix.SYS_WRITE, uintptr(l.report+1+i), uintptr(unsafe.Pointer(&b.zero)), 1, 0, 0, 0); errno != 0 {
-			l.fail(stepCgroup, errno, 0)
-		}
-	}
+	l.enterCgroups(&b.zero)
 	if b.first != nil {
 		l.makeFirst(b.first)
 	}
@@ -79,13 +74,32 @@ func (l *plan) become() {
 	l.fail(stepExec, errno, uint32(b.path))
 }
 
+// enterCgroups enters the cgroups of version 1.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) enterCgroups(zero *byte) {
+	for i := range l.tasks {
+		// A thread that moves itself does not wait for a grace period of the kernel.
+		l.must(stepCgroup, unix.SYS_WRITE, uintptr(l.report+1+i), uintptr(unsafe.Pointer(zero)), 1)
+	}
+}
+
 // must makes a system call. If the call fails, the step has failed.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
 func (l *plan) must(s step, number, a1, a2, a3 uintptr) uintptr {
-	r, _, errno := syscall.RawSyscall6(number, a1, a2, a3, 0, 0, 0)
+	return l.must5(s, number, a1, a2, a3, 0, 0)
+}
+
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) must5(s step, number, a1, a2, a3, a4, a5 uintptr) uintptr {
+	r, _, errno := syscall.RawSyscall6(number, a1, a2, a3, a4, a5, 0)
 	if errno != 0 {
 		l.fail(s, errno, 0)
 	}

@@ -70,6 +70,9 @@ func (l *plan) child() {
 	if l.program != nil {
 		l.become()
 	}
+	if l.idle != nil {
+		l.wait(l.idle)
+	}
 	if l.limited {
 		// This cannot fail, because the hard limit stays as it is.
 		syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, uintptr(unsafe.Pointer(&l.nofile)), 0, 0, 0)

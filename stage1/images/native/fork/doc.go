@@ -37,7 +37,7 @@
 // itself reaps the processes that it makes and does not return.
 //
 // A process executes a program of the host (Start), or a Program of the namespaces that it has
-// joined, with an identity and limits of its own (Begin). If that is the first process of an app, it
+// joined, with an identity and limits of its own (Begin), or nothing (Idle). If that is the first process of an app, it
 // waits in its namespaces until its parent has made its root, and again until it is started (First).
 //
 // The package knows nothing of apps, specs or requests. A process enters a cgroup of version 2 by

@@ -31,6 +31,7 @@ const (
 	stepDirectory
 	stepReadable
 	stepExec
+	stepSignals
 	// Steps of a Program.
 	stepCgroup
 	stepCgroupNamespace
@@ -65,6 +66,7 @@ func (s step) String() string {
 		stepDirectory:   "entering its working directory",
 		stepReadable:    "looking whether its program can be read",
 		stepExec:        "executing",
+		stepSignals:     "blocking its signals",
 
 		stepCgroup:          "entering its cgroups",
 		stepCgroupNamespace: "creating its cgroup namespace",

@@ -48,6 +48,7 @@ func parseLayout(maps io.Reader, code uintptr) (l layout, err error) {
 	type mapping struct {
 		span
 		writable bool
+		program  bool   // executable, and a file
 		file     string // device and inode
 		unnamed  bool
 	}
@@ -67,7 +68,10 @@ func parseLayout(maps io.Reader, code uintptr) (l layout, err error) {
 		if int64(b) <= 0 {
 			continue // [vsyscall] is the kernel's
 		}
-		m := mapping{span{uintptr(a), uintptr(b)}, strings.Contains(f[1], "w"), f[3] + " " + f[4], len(f) == 5 && f[4] == "0"}
+		m := mapping{
+			span: span{uintptr(a), uintptr(b)}, writable: strings.Contains(f[1], "w"), program: strings.Contains(f[1], "x") && f[4] != "0",
+			file: f[3] + " " + f[4], unnamed: len(f) == 5 && f[4] == "0",
+		}
 		if m.from <= code && code < m.to {
 			own = m.file
 		}
@@ -76,6 +80,9 @@ func parseLayout(maps io.Reader, code uintptr) (l layout, err error) {
 	}
 	for _, m := range all {
 		variables := m.unnamed && m.from == l.image.to // those without a value in the file
+		if m.program && m.file != own {
+			return l, errors.New("this program has a C library, which the kernel needs to run it: build it with CGO_ENABLED=0")
+		}
 		if own == "" || m.file != own && !variables {
 			continue
 		}

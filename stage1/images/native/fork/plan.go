@@ -46,6 +46,7 @@ type plan struct {
 	timeFile    *byte
 
 	program *becoming // executed in place of path or exe, or nil
+	idle    *idling   // what the process does in place of that, or nil
 	started bool      // the parent of a First has let it execute its program
 
 	// What the child keeps of its parent's memory is between the gaps.
@@ -100,7 +101,7 @@ func lay(p *Process, words *os.File) (*plan, *sheet, error) {
 
 // places is the most descriptors that the child has.
 func (p *Process) places() int {
-	const others = 5 // report, program, directory, cgroup, procfs of a label
+	const others = 8 // report, program, directory, cgroup, and procfs of a label or four of an Idle
 	return len(p.Files) + len(p.Tasks) + len(p.Joins) + others
 }
 
@@ -110,6 +111,9 @@ func (p *Process) room() int {
 	n += p.places() * int(2*unsafe.Sizeof(int32(0))+2*unsafe.Sizeof(join{}))
 	if p.Program != nil {
 		n += int(unsafe.Sizeof(becoming{})) + p.Program.room()
+	}
+	if p.Idle != nil {
+		n += p.Idle.room()
 	}
 	return n + len(p.Clocks) + room(p.Tasks) + room([]string{p.Path}) + room(p.Args) + room(p.Env)
 }
@@ -148,9 +152,16 @@ func (l *plan) lay(p *Process, words *os.File, s *sheet) (err error) {
 			return err
 		}
 	}
+	if p.Idle != nil {
+		if err := l.layIdle(p.Idle, s); err != nil {
+			return err
+		}
+	}
 	l.moved = carve[int32](s, len(l.files))
-	if err := l.prepareForget(s); err != nil {
-		return err
+	if forgets {
+		if err := l.prepareForget(s); err != nil {
+			return err
+		}
 	}
 	// This path is in the caller's mount namespace or in a copy of it, where /proc has the
 	// child.
@@ -160,8 +171,8 @@ func (l *plan) lay(p *Process, words *os.File, s *sheet) (err error) {
 	if l.timeFile, err = s.text("/proc/self/ns/time_for_children"); err != nil {
 		return err
 	}
-	if p.Program != nil {
-		return nil // the program's limits are in the plan
+	if p.Program != nil || p.Idle != nil {
+		return nil // a Program's limits are in the plan
 	}
 	if l.path, err = s.text(p.Path); err != nil {
 		return fmt.Errorf("path %q: %w", p.Path, err)

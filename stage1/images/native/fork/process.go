@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process describes a process for Start, with either Exe or Path, or for Begin, with Program.
+// Process describes a process for Start, with either Exe or Path, or for Begin, with Program or Idle.
 type Process struct {
 	Exe  *os.File // executed by descriptor
 	Path string   // executed by path
@@ -17,6 +17,8 @@ type Process struct {
 
 	// Program is executed in place of Exe or Path, with its own arguments and environment.
 	Program *Program
+	// Idle is done in place of executing anything, or nil.
+	Idle *Idle
 	// Born is called when the process exists in its namespaces and waits, or is nil. If it
 	// returns an error, the process is given up.
 	Born func(pid int) error
@@ -24,8 +26,8 @@ type Process struct {
 	// Files[i] becomes descriptor i. The process gets no other descriptors.
 	Files []*os.File
 	// Tasks are the paths of `tasks` files of cgroups of version 1. The process opens them for
-	// writing before it joins namespaces. If it has a Program, it enters these cgroups, and
-	// closes the files before it looks at files of the app. Otherwise Tasks[i] becomes the
+	// writing before it joins namespaces. If it has a Program or an Idle, it enters these cgroups,
+	// and closes the files before it looks at files of the app. Otherwise Tasks[i] becomes the
 	// descriptor FirstTask(len(Files))+i of Exe or Path, which has to do that.
 	Tasks []string
 

@@ -377,6 +377,7 @@ func TestTheMemoryOfAProgramIsFoundInItsMaps(t *testing.T) {
 	for name, maps := range map[string]string{
 		"nothing": "", "another program": libraries, "no variables": "00400000-00500000 r-xp 00000000 fe:00 99  /a\n",
 		"half a line": "00400000-\n", "no number": "x-y r-xp 0 0 0\n",
+		"a C library": program + "7f0000000000-7f0000001000 r-xp 00000000 fe:00 98  /libc.so.6\n" + libraries,
 	} {
 		if got, err := parseLayout(strings.NewReader(maps), 0x400123); err == nil {
 			t.Errorf("%s: %x", name, got)

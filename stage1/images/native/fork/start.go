@@ -33,13 +33,13 @@ func Start(ctx context.Context, p *Process) (int, error) {
 	return b.pid, nil
 }
 
-// Begun is a process that executes its Program next.
+// Begun is a process that executes its Program, or begins its Idle, next.
 type Begun struct {
 	PID int
 	b   *starting
 }
 
-// Begin starts p, which has a Program, and returns when the process exists in its namespaces
+// Begin starts p, which has a Program or an Idle, and returns when the process exists in its namespaces
 // and needs its parent no more. It may then be stopped for any time, by the freezer or by its
 // files. In all else Begin is like Start. The caller closes the result, and reaps the process.
 func Begin(ctx context.Context, p *Process) (*Begun, error) {

@@ -14,8 +14,10 @@ import (
 const qemu = "/usr/bin/qemu-system-x86_64"
 
 // tbSize is the size in MiB of the buffer in which TCG keeps translated code. Its default grows with
-// the host's memory.
-const tbSize = 64
+// the host's memory. When it is full, QEMU forgets everything in it, and the lists that it has of it, which are a
+// sixth of its size; what runs is translated again. So it has to be larger than the boot needs, 48 MiB, and less
+// than the first container would fill.
+const tbSize = 56
 
 // sandbox is QEMU's own filter of system calls.
 const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"

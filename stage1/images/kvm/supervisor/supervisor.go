@@ -12,6 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/rest"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
@@ -107,13 +108,22 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 
 const maxVersion = 32
 
+// freshMemory is the anonymous memory of `run` with its first app, and memoryGrowth the growth after which
+// rest.Memory gives memory back.
+const (
+	freshMemory  = 2 << 20
+	memoryGrowth = 1 << 20
+)
+
 // Server answers the calls of stage 0. stopped is called after a stop was answered.
 func (s *Supervisor) Server(stopped func()) *serve.Server {
+	memory := rest.NewMemory(freshMemory, memoryGrowth)
 	return &serve.Server{
 		Dispatch: s.dispatch,
 		Code:     serve.CodeOf,
 		Log:      s.Log,
 		Answered: func(c *serve.Asked) {
+			memory.Touch()
 			if c.Entrypoint == abi.Stop {
 				stopped()
 			}

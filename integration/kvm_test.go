@@ -47,6 +47,7 @@ func ofMachines() []string {
 		"TestTheSizeOfAMachineFollowsTheLimitsOfItsContainers",
 		"TestASizeThatAMachineCannotHaveIsRefusedWithItsReason",
 		"TestUserNamespacesAndIDMappedMountsAreWhatInfoSays",
+		"TestAContainerOfAMachineOwnsItsCgroup",
 		"TestAMachineHasAUserNamespace",
 		"TestAMachineWithoutAUserNamespaceGetsNoneLater",
 		"TestAUserNamespaceMayHoldTheUserZeroOfItsMachine",

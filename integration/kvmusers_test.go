@@ -132,3 +132,16 @@ func TestAMachineWithoutAUserNamespaceGetsNoneLater(t *testing.T) {
 		}
 	})
 }
+
+// A cgroup to whose mount a container may write belongs to the container, which may divide it, and not change its limits.
+func TestAContainerOfAMachineOwnsItsCgroup(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		ids := []specs.LinuxIDMapping{{HostID: 100_000, Size: 65_536}}
+		task := c.user(t, user{ids, []oci.SpecOpts{
+			oci.WithMounts([]specs.Mount{{Type: "cgroup", Source: "cgroup", Destination: "/sys/fs/cgroup", Options: []string{"nosuid", "noexec", "nodev", "rw"}}}),
+			oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace}),
+		}})
+		script := `cd /sys/fs/cgroup; mkdir own && echo $$ >own/cgroup.procs && cat /proc/self/cgroup; echo 1 >pids.max || echo refused`
+		c.exec(t, nil, task.ID(), "sh", "-c", script+" 2>/dev/null").must(t).mustSay(t, "0::/own\nrefused\n")
+	})
+}

@@ -6,7 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // delegatedFiles lists the files of a cgroup that are given to the user to whom the cgroup
@@ -37,4 +40,40 @@ func (g *Group) Delegate(uid int) error {
 		return fmt.Errorf("delegate cgroup %s to user %d: %w", g.Path(), uid, err)
 	}
 	return nil
+}
+
+// Owner reports whether a container owns its cgroup, and returns the user, outside the container, to
+// whom the cgroup then belongs: the one that the container's program runs as.
+// The rule is that of the runtime-spec: a container owns its cgroup if it has a cgroup
+// namespace of its own, in which its cgroup is the root, and a cgroup mount to which it
+// may write.
+func Owner(s *specs.Spec) (uid int, ok bool) {
+	if s.Linux == nil || s.Process == nil {
+		return 0, false
+	}
+	own := slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
+		return n.Type == specs.CgroupNamespace && n.Path == ""
+	})
+	if !own || !slices.ContainsFunc(s.Mounts, isWritable) {
+		return 0, false
+	}
+	return outsideUser(s.Linux, s.Process.User.UID)
+}
+
+func isWritable(m specs.Mount) bool {
+	return (m.Type == "cgroup" || m.Type == "cgroup2") && !slices.Contains(m.Options, "ro")
+}
+
+// outsideUser returns the number that a container's user has outside the container. It returns false if the
+// user is not mapped.
+func outsideUser(l *specs.Linux, uid uint32) (int, bool) {
+	if len(l.UIDMappings) == 0 {
+		return int(uid), true
+	}
+	for _, m := range l.UIDMappings {
+		if uid >= m.ContainerID && uid-m.ContainerID < m.Size {
+			return int(m.HostID + uid - m.ContainerID), true
+		}
+	}
+	return 0, false
 }

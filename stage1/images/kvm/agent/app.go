@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
@@ -42,14 +43,12 @@ func (a *agent) app(name string) (*app, error) {
 
 // add serves app/add. If it fails, nothing of the app remains.
 func (a *agent) add(ctx context.Context, c *call) (err error) {
-	var spec struct {
-		Linux *struct{ Resources *specs.LinuxResources }
-	}
-	if err := json.Unmarshal(c.Call.Spec, &spec); err != nil {
+	var spec specs.Spec
+	if err := plainjson.Decode(c.Call.Spec, &spec); err != nil {
 		return fmt.Errorf("the app's spec: %w", err)
 	}
 	if spec.Linux == nil {
-		spec.Linux = &struct{ Resources *specs.LinuxResources }{}
+		spec.Linux = &specs.Linux{}
 	}
 	p := &app{name: c.Call.App, masters: map[string]*os.File{}}
 	if p.volumes, err = makeNodes(c.Volumes); err != nil {
@@ -82,7 +81,13 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 	if p.oom, err = a.ooms.Watch(p.group, func() { a.notify(abi.Notice{OOM: true, App: p.name}) }); err != nil {
 		return err
 	}
-	return a.process(ctx, c, p)
+	if err := a.process(ctx, c, p); err != nil {
+		return err
+	}
+	if uid, ok := cgroup.Owner(&spec); ok { // the process is in the cgroup: it had lost the right to enter it
+		return p.group.Delegate(uid)
+	}
+	return nil
 }
 
 // drop forgets an app and removes its cgroup.

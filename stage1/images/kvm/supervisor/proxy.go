@@ -37,8 +37,8 @@ func (s *Supervisor) startProxy(ctx context.Context, group *abi.Cgroup, root *os
 	}
 	defer null.Close()
 	p := &fork.Process{
-		Files: []*os.File{null, null, null}, New: unix.CLONE_NEWNS,
-		Idle: &fork.Idle{Name: ProxyName, Root: root, Release: r},
+		Files: []*os.File{null, null, null},
+		Idle:  &fork.Idle{Name: ProxyName, Root: root, Release: r},
 	}
 	if tty != nil {
 		p.Idle.Terminal, p.Idle.Sizes = tty.slave, tty.report

@@ -10,10 +10,10 @@ import (
 
 // Idle is what a process does that stands for one that is elsewhere: it waits, and then kills itself.
 // Begun.Executed returns when it waits. It is this program, without its memory, and needs no execution.
-// Nothing but SIGKILL ends it, and SIGSTOP stops it. The Process has CLONE_NEWNS in New.
+// Nothing but SIGKILL ends it, and SIGSTOP stops it. It has a mount namespace of its own.
 type Idle struct {
 	Name string // at most 15 bytes. The process has no command line
-	// Root is a detached mount, which becomes the only mount of the process's mount namespace. If it
+	// Root is a detached mount, which becomes the only mount of that namespace. If it
 	// is nil, an empty directory does.
 	//
 	// Clients use the root of a process that they take for the container's: nerdctl cp writes below
@@ -31,7 +31,7 @@ type Idle struct {
 type idling struct {
 	zero byte // "0"
 
-	first                          int // of the descriptors below; those of the report and before it stay, too
+	first                          int // of the descriptors below: those between it and the report's are closed
 	root, release, terminal, sizes int // descriptors, or -1
 
 	name, place, slash, here, none, tmpfs, mode *byte
@@ -91,7 +91,7 @@ func (l *plan) wait(w *idling) {
 	w.polled[0] = unix.PollFd{Fd: int32(w.release), Events: unix.POLLIN}
 	watched := uintptr(1)
 	if w.sizes >= 0 {
-		changes := l.must(stepSignals, unix.SYS_SIGNALFD4, ^uintptr(0), uintptr(unsafe.Pointer(&w.winch)), 8)
+		changes := l.must5(stepSignals, unix.SYS_SIGNALFD4, ^uintptr(0), uintptr(unsafe.Pointer(&w.winch)), 8, unix.SFD_NONBLOCK, 0)
 		w.polled[1] = unix.PollFd{Fd: int32(changes), Events: unix.POLLIN}
 		watched = 2
 	}

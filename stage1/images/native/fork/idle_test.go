@@ -25,7 +25,7 @@ func idles(t *testing.T, change func(*Process)) (pid int, release *os.File) {
 	}
 	defer r.Close()
 	t.Cleanup(func() { w.Close() })
-	p.Exe, p.Args, p.New = nil, nil, unix.CLONE_NEWNS
+	p.Exe, p.Args = nil, nil
 	p.Idle = &Idle{Name: "idle-name", Release: r}
 	change(p)
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)

@@ -232,6 +232,9 @@ func (l *plan) clones(p *Process) {
 	// The child makes a time namespace after the clone. If the clone made it, the child
 	// would be in it at once, and its offsets could not be set any more.
 	final := cloneArgs{flags: uint64(p.New &^ unix.CLONE_NEWTIME), exitSignal: uint64(unix.SIGCHLD)}
+	if p.Idle != nil {
+		final.flags |= unix.CLONE_NEWNS
+	}
 	if p.Cgroup != nil {
 		final.flags |= unix.CLONE_INTO_CGROUP
 		final.cgroup = uint64(p.Cgroup.Fd())

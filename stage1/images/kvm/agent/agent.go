@@ -33,18 +33,21 @@ type agent struct {
 
 	mu   sync.Mutex
 	apps map[string]*app
+	// terminals are the masters for calls that are being made.
+	terminals map[*abi.Request]*os.File
 }
 
 func newAgent(s *channel.Session) (a *agent, err error) {
 	a = &agent{
-		session:  s,
-		notices:  make(chan []byte, 64),
-		streams:  &streams{arrived: map[uint32]chan data{}},
-		network:  &guestNetwork{turn: make(chan struct{}, 1)},
-		sizing:   make(chan struct{}, 1),
-		mounting: make(chan struct{}, 1),
-		end:      make(chan struct{}),
-		apps:     map[string]*app{},
+		session:   s,
+		notices:   make(chan []byte, 64),
+		streams:   &streams{arrived: map[uint32]chan data{}},
+		network:   &guestNetwork{turn: make(chan struct{}, 1)},
+		sizing:    make(chan struct{}, 1),
+		mounting:  make(chan struct{}, 1),
+		end:       make(chan struct{}),
+		apps:      map[string]*app{},
+		terminals: map[*abi.Request]*os.File{},
 	}
 	a.pod, err = a.supervisor()
 	return a, err

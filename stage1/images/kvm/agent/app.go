@@ -143,29 +143,32 @@ func (a *agent) withTerminal(ctx context.Context, asked *serve.Asked, p *app, st
 	defer null.Close()
 	asked.Stdio = [3]*os.File{null, null, null}
 	err = a.pod.Dispatch(ctx, asked)
-	master := p.terminal(asked.Exec)
+	master := a.takeTerminal(asked.Request)
 	if err == nil && master == nil {
-		err = fmt.Errorf("app %s was removed while its terminal was made", p.name)
+		err = fmt.Errorf("app %s: the process has got no terminal", p.name)
 	}
 	if err != nil {
-		p.forget(asked.Exec, master)
+		master.Close()
 		_ = stream.Close()
 		return err
 	}
+	p.mu.Lock()
+	p.masters[asked.Exec] = master
+	p.mu.Unlock()
 	go stream.feed(master, func() { master.Close() }) // the client has hung up: so does the terminal
 	go func() {
 		stream.fetch(master)
-		p.forget(asked.Exec, master)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.masters[asked.Exec] == master {
+			delete(p.masters, asked.Exec)
+		}
 	}()
 	return nil
 }
 
-// keepTerminal keeps the master of a terminal.
+// keepTerminal keeps the master of the terminal for which a call has asked, until withTerminal takes it.
 func (a *agent) keepTerminal(call *abi.Request, master *os.File) error {
-	p, err := a.app(call.App)
-	if err != nil {
-		return err
-	}
 	fd, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
 		err = unix.SetNonblock(fd, true) // so that its Close ends a Read
@@ -173,26 +176,17 @@ func (a *agent) keepTerminal(call *abi.Request, master *os.File) error {
 	if err != nil {
 		return fmt.Errorf("keep the terminal: %w", err)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.masters[call.Exec] = os.NewFile(uintptr(fd), "console")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.terminals[call] = os.NewFile(uintptr(fd), "terminal")
 	return nil
 }
 
-func (p *app) terminal(exec string) *os.File {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.masters[exec]
-}
-
-// forget closes the master of a terminal, which may be nil.
-func (p *app) forget(exec string, master *os.File) {
-	master.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.masters[exec] == master {
-		delete(p.masters, exec)
-	}
+func (a *agent) takeTerminal(call *abi.Request) *os.File {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer delete(a.terminals, call)
+	return a.terminals[call]
 }
 
 // resize sets the size of a terminal. One that has ended has no size.

@@ -24,8 +24,8 @@ type Options struct {
 	Record func(app, exec string, s abi.Status) error
 	// Notify tells stage 0 of an exit, after the process was reaped.
 	Notify func(abi.Notice)
-	// Console gives stage 0 the master of a terminal for which a call has asked. The supervisor closes
-	// it after that.
+	// Console gives stage 0 the master of a terminal. call is the Request of the call that has asked for
+	// it. The supervisor closes the master after that.
 	Console func(call *abi.Request, master *os.File) error
 	Log     io.Writer // for messages for which no caller waits
 }
@@ -52,8 +52,7 @@ type Supervisor struct {
 	byInit   map[string]int       // how many apps and execs init has made, by the reason
 }
 
-// New returns a supervisor without apps. This process must have the pod's directory as its working
-// directory, and be undumpable: see Undumpable.
+// New returns a supervisor without apps. This process must inherit orphans, and be undumpable: see Undumpable.
 func New(o Options) (*Supervisor, error) {
 	exe, err := os.OpenFile("/proc/self/exe", unix.O_PATH, 0)
 	if err != nil {

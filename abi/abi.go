@@ -1,5 +1,10 @@
 package abi
 
+import (
+	"fmt"
+	"path/filepath"
+)
+
 // Version is the interface version that this package describes.
 const Version = 7
 
@@ -235,6 +240,24 @@ type Checkpoint struct {
 type Cgroup struct {
 	Version int      `json:"version"` // 1 or 2
 	Dirs    []string `json:"dirs"`    // absolute
+}
+
+// Ways returns how a new process enters the cgroup: the directory into which it is cloned, or the files to
+// which it writes 0. For an app without a cgroup both are empty.
+func (c *Cgroup) Ways() (dir string, tasks []string, err error) {
+	if c == nil || len(c.Dirs) == 0 {
+		return "", nil, nil
+	}
+	switch {
+	case c.Version == 2 && len(c.Dirs) == 1:
+		return c.Dirs[0], nil, nil
+	case c.Version == 1:
+		for _, dir := range c.Dirs {
+			tasks = append(tasks, filepath.Join(dir, "tasks"))
+		}
+		return "", tasks, nil
+	}
+	return "", nil, fmt.Errorf("version %d with %d directories", c.Version, len(c.Dirs))
 }
 
 // Sandbox describes a pod of the Sandbox service, which exists before it has an app.

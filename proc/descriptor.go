@@ -2,6 +2,7 @@ package proc
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 
@@ -49,4 +50,22 @@ func WaitRead(file syscall.Conn, f func(fd int) error) error {
 // IsNull reports whether a file is the null device.
 func IsNull(st *unix.Stat_t) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
+}
+
+// Duplicate returns a copy of a file, whose Close ends a Read if the file can be polled.
+func Duplicate(f *os.File) (*os.File, error) {
+	var fd int
+	err := Control(f, func(own int) (err error) {
+		if fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+			return err
+		}
+		if err = unix.SetNonblock(fd, true); err != nil {
+			unix.Close(fd)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }

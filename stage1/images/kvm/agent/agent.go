@@ -154,7 +154,7 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 	}
 	switch {
 	case c.Run != nil:
-		return a.run(ctx, c)
+		return a.run(c)
 	case c.Resize != nil:
 		return a.resize(c.Resize)
 	case c.Size != nil:

@@ -15,6 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
@@ -169,16 +170,13 @@ func (a *agent) withTerminal(ctx context.Context, asked *serve.Asked, p *app, st
 
 // keepTerminal keeps the master of the terminal for which a call has asked, until withTerminal takes it.
 func (a *agent) keepTerminal(call *abi.Request, master *os.File) error {
-	fd, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		err = unix.SetNonblock(fd, true) // so that its Close ends a Read
-	}
+	own, err := proc.Duplicate(master)
 	if err != nil {
 		return fmt.Errorf("keep the terminal: %w", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.terminals[call] = os.NewFile(uintptr(fd), "terminal")
+	a.terminals[call] = own
 	return nil
 }
 

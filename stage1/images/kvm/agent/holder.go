@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -41,19 +40,10 @@ func describeHolder(r *abi.Request) error {
 	return err
 }
 
-// watchHolder ends the machine when the holder has ended.
-func (a *agent) watchHolder(ctx context.Context, pid int) error {
-	p, err := proc.Open(pid, 0)
-	if err != nil {
-		return fmt.Errorf("watch the pod's holder: %w", err)
-	}
-	go func() {
-		defer p.Close()
-		_ = p.Wait(context.WithoutCancel(ctx))
-		fmt.Fprintln(os.Stderr, "agent: the pod's holder has ended")
-		a.stop()
-	}()
-	return nil
+// holderEnded ends the machine.
+func (a *agent) holderEnded(proc.Exit) {
+	fmt.Fprintln(os.Stderr, "agent: the pod's holder has ended")
+	a.stop()
 }
 
 // setSysctl sets sysctls of the network namespace of this thread.

@@ -16,11 +16,12 @@ func (a *agent) supervisor() (*supervisor.Supervisor, error) {
 		return nil, err
 	}
 	return supervisor.New(supervisor.Options{
-		Children: proc.NewChildren(),                                   // reaps, as process 1 has to
-		Record:   func(_, _ string, _ abi.Status) error { return nil }, // the host does, when it has the notice
-		Notify:   a.passOn,
-		Console:  a.keepTerminal,
-		Log:      os.Stderr, // the console, which the host keeps
+		Children:    proc.NewChildren(),                                   // reaps, as process 1 has to
+		Record:      func(_, _ string, _ abi.Status) error { return nil }, // the host does, when it has the notice
+		Notify:      a.passOn,
+		Console:     a.keepTerminal,
+		Log:         os.Stderr, // the console, which the host keeps
+		HolderEnded: a.holderEnded,
 	})
 }
 
@@ -33,16 +34,13 @@ func (a *agent) passOn(n abi.Notice) {
 }
 
 // run serves run: the pod is there, and may have a holder.
-func (a *agent) run(ctx context.Context, c *call) error {
+func (a *agent) run(c *call) error {
 	if c.Run.Sandbox != nil {
 		if err := describeHolder(c.Run); err != nil {
 			return err
 		}
 	}
 	leader, err := a.pod.Lead(c.Run)
-	if err == nil && c.Run.Sandbox != nil {
-		err = a.watchHolder(ctx, leader.PID)
-	}
 	if err != nil {
 		return err
 	}

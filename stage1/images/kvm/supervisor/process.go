@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -71,7 +70,7 @@ func (s *Supervisor) newProcess(ctx context.Context, c *serve.Asked, a *app) (_ 
 				p.files = append(p.files, nil)
 				continue
 			}
-			own, err := duplicate(f)
+			own, err := proc.Duplicate(f) // the server closes f
 			if err != nil {
 				return nil, err
 			}
@@ -248,20 +247,4 @@ func isNull(f *os.File) bool {
 	var st unix.Stat_t
 	err := proc.Control(f, func(fd int) error { return unix.Fstat(fd, &st) })
 	return err == nil && proc.IsNull(&st)
-}
-
-// duplicate returns a copy of a file of a call, which the server closes. Its Close ends a Read
-// if the file can be polled.
-func duplicate(f *os.File) (*os.File, error) {
-	var fd int
-	err := proc.Control(f, func(own int) (err error) {
-		if fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 3); err == nil {
-			err = unix.SetNonblock(fd, true)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, errors.Join(errors.New("duplicate a stream"), err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -12,9 +11,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
-
-// ProxyName is the name of a proxy.
-const ProxyName = "kvm-proxy"
 
 // startProxy starts a proxy: a process of the host that stands for one of the machine, and does nothing.
 // It is in a cgroup, and in the network namespace that the machine takes over: programs that attach
@@ -38,24 +34,21 @@ func (s *Supervisor) startProxy(ctx context.Context, group *abi.Cgroup, root *os
 	defer null.Close()
 	p := &fork.Process{
 		Files: []*os.File{null, null, null},
-		Idle:  &fork.Idle{Name: ProxyName, Root: root, Release: r},
+		Idle:  &fork.Idle{Name: "kvm-proxy", Root: root, Release: r},
 	}
 	if tty != nil {
 		p.Idle.Terminal, p.Idle.Sizes = tty.slave, tty.report
 	}
-	switch {
-	case group == nil:
-	case group.Version == 2:
-		if p.Cgroup, err = proc.OpenFile(group.Dirs[0], unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
-			return nil, nil, fmt.Errorf("open the app's cgroup: %w", err)
-		}
-		defer p.Cgroup.Close()
-		p.Apart = true // the app may be paused during the clone
-	default:
-		for _, dir := range group.Dirs {
-			p.Tasks = append(p.Tasks, filepath.Join(dir, "tasks"))
-		}
+	dir, tasks, err := group.Ways()
+	if err == nil && dir != "" {
+		p.Cgroup, err = proc.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the app's cgroup: %w", err)
+	}
+	defer p.Cgroup.Close()
+	p.Tasks = tasks
+	p.Apart = p.Cgroup != nil // the app may be paused during the clone
 	var begun *fork.Begun
 	proxy, err = s.Children.Make(func() (pid int, err error) {
 		err = s.Network.within(func() (err error) {

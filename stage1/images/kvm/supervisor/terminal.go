@@ -35,7 +35,7 @@ func newTerminal(r *abi.Request) (*terminal, error) {
 		err = setSize(master, r)
 	}
 	if err == nil {
-		t.own, err = duplicate(t.slave)
+		t.own, err = proc.Duplicate(t.slave)
 	}
 	if err == nil {
 		t.changed, t.report, err = os.Pipe()

@@ -20,7 +20,7 @@ type Idle struct {
 	// /proc/PID/root. A change of the root alone would not be enough: links of the container lead out
 	// of it with "..".
 	Root *os.File
-	// Release is the end of a pipe. The process kills itself when nobody has the other end.
+	// Release is the end of a pipe. The process kills itself when no process has the other end open.
 	Release *os.File
 	// Terminal becomes the controlling terminal, and Sizes, a pipe, gets a byte when the terminal's size
 	// has changed. Both are nil without a terminal.
@@ -104,7 +104,8 @@ func (l *plan) wait(w *idling) {
 			rawCall(unix.SYS_WRITE, uintptr(w.sizes), uintptr(unsafe.Pointer(&w.zero)), 1, 0)
 		}
 	}
-	// Whoever inherits this process takes its end for that of the one for which it stands.
+	// If the parent was killed, the process that inherits this one takes its exit for the exit of what it
+	// stands for.
 	pid := rawCall(unix.SYS_GETPID, 0, 0, 0, 0)
 	rawCall(unix.SYS_KILL, pid, uintptr(unix.SIGKILL), 0, 0)
 	exit(1)

@@ -23,22 +23,14 @@ type cgroups struct {
 }
 
 func openCgroups(c *abi.Cgroup) (g cgroups, err error) {
-	if c == nil || len(c.Dirs) == 0 {
-		return g, nil
-	}
-	switch {
-	case c.Version == 2 && len(c.Dirs) == 1:
-		g.dir, err = proc.OpenFile(c.Dirs[0], unix.O_PATH|unix.O_DIRECTORY, 0)
-	case c.Version == 1:
-		for _, dir := range c.Dirs {
-			g.tasks = append(g.tasks, filepath.Join(dir, "tasks"))
-		}
-	default:
-		err = fmt.Errorf("version %d with %d directories", c.Version, len(c.Dirs))
+	dir, tasks, err := c.Ways()
+	if err == nil && dir != "" {
+		g.dir, err = proc.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	}
 	if err != nil {
 		return cgroups{}, fmt.Errorf("open the app's cgroup: %w", err)
 	}
+	g.tasks = tasks
 	return g, nil
 }
 

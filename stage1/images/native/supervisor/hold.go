@@ -52,6 +52,6 @@ func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 		err = explain(s.ctx, err, i.child.PID(), i.child.Drop())
 		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
-	i.child.Decide(nil, nil) // the holder is only reaped
+	i.child.Decide(nil, s.HolderEnded)
 	return i.child, nil
 }

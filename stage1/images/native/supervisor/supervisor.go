@@ -28,6 +28,8 @@ type Options struct {
 	// it. The supervisor closes the master after that.
 	Console func(call *abi.Request, master *os.File) error
 	Log     io.Writer // for messages for which no caller waits
+	// HolderEnded, which may be nil, is called when the pod's holder has ended.
+	HolderEnded func(proc.Exit)
 }
 
 // Supervisor is the supervisor of one pod.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -146,6 +148,9 @@ func Boot(ctx context.Context, c Config) (Machine, error) {
 	if err := m.boot(ctx, &c); err != nil {
 		m.kill()
 		m.wait()
+		if m.crashed() {
+			err = guestError(err.Error())
+		}
 		return nil, fmt.Errorf("boot a machine: %w", err)
 	}
 	go m.supervise()
@@ -254,19 +259,41 @@ func (m *machine) supervise() {
 // reason returns why a machine has ended whose process first has ended as the first one.
 func (m *machine) reason(first *process) error {
 	if first == nil {
-		return fmt.Errorf("QEMU cannot execute the guest any more: %s", m.qemu.said())
+		return guestError("QEMU cannot execute the guest any more: " + m.qemu.said())
 	}
 	switch m.qmp.shutdown() {
 	case "":
+		if m.crashed() {
+			return guestError(first.failure().Error())
+		}
 		return first.failure()
 	case "guest-shutdown":
 		return nil
 	case "guest-reset":
-		return errors.New("the guest has reset itself, as its kernel does when it panics")
+		return guestError("the guest has reset itself, as its kernel does when it panics")
 	default:
-		return fmt.Errorf("the guest has ended: %s", m.qmp.shutdown())
+		return guestError("the guest has ended: " + m.qmp.shutdown())
 	}
 }
+
+// crashed reports whether QEMU has ended by a fault of its own, as it does if the kernel refuses the state of a
+// processor.
+func (m *machine) crashed() bool {
+	if m.qemu == nil {
+		return false
+	}
+	switch m.qemu.Wait().Signal {
+	case int(unix.SIGSEGV), int(unix.SIGABRT), int(unix.SIGILL), int(unix.SIGFPE):
+		return true
+	}
+	return false
+}
+
+// guestError says why QEMU cannot run a guest, or why the guest has ended: nobody has killed them, and the host lacks
+// nothing.
+type guestError string
+
+func (e guestError) Error() string { return string(e) }
 
 func (m *machine) processes() []*process {
 	all := append([]*process(nil), m.shares...)

@@ -21,15 +21,21 @@ import (
 // hosts whose KVM cannot execute a kernel's instructions. So a probe boots the kernel, with a first
 // process that turns the machine off.
 type Probe struct {
-	Config // of the machine; Accel, Init, Memory, Shares, Channel and Console are the probe's
+	Config // of the machine; Accel, Init, Memory, Shares, Cgroup, Channel and Console are the probe's
 
 	// Memo is a file that remembers what was found out, as long as the host is not booted and the
 	// files of QEMU and the kernel are the same. Its directory must be root's.
 	Memo string
 }
 
-// probeTime is how long the guest of a probe may run. It takes less than a second with KVM.
-const probeTime = 30 * time.Second
+// probeTime is how long the guest of a probe may run. It takes less than a second with KVM. hungFor is how long it is
+// remembered that it took longer: that may be the load of the host.
+const (
+	probeTime = 30 * time.Second
+	hungFor   = 10 * time.Minute
+)
+
+var errProbeHangs = fmt.Errorf("a guest has not turned itself off after %s", probeTime)
 
 // finding is the content of the memo.
 type finding struct {
@@ -37,6 +43,8 @@ type finding struct {
 	QEMU    string `json:"qemu"`
 	Kernel  string `json:"kernel"`
 	Failure string `json:"failure"` // "": KVM runs guests
+	// Until is when the failure is tried again, or zero.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Auto stands for KVM if it runs guests, and otherwise for TCG.
@@ -74,8 +82,8 @@ func (p Probe) KVM(ctx context.Context) error {
 	return nil
 }
 
-// remembered returns the failure of the memo, or of a call of try, which it remembers. Concurrent
-// probes wait for one.
+// remembered returns the failure of the memo, or of a call of try. It remembers success, and what QEMU and its guest have shown of KVM.
+// Other errors may concern this call alone: a full disk, or a QEMU that somebody killed. Concurrent probes wait for one.
 func (p Probe) remembered(ctx context.Context, try func(context.Context) error) (string, error) {
 	now, err := p.now()
 	if err != nil {
@@ -98,12 +106,20 @@ func (p Probe) remembered(ctx context.Context, try func(context.Context) error) 
 	}
 	var known finding
 	// A memo that was written by half is no JSON, and is written again.
-	if json.Unmarshal(text, &known) == nil && known.Boot == now.Boot && known.QEMU == now.QEMU && known.Kernel == now.Kernel {
+	if json.Unmarshal(text, &known) == nil && known.Boot == now.Boot && known.QEMU == now.QEMU && known.Kernel == now.Kernel &&
+		(known.Until.IsZero() || time.Now().Before(known.Until)) {
 		return known.Failure, nil
 	}
 	if err := try(ctx); err != nil {
 		if ctx.Err() != nil {
 			return "", context.Cause(ctx)
+		}
+		var guest guestError
+		switch {
+		case errors.Is(err, errProbeHangs):
+			now.Until = time.Now().Add(hungFor)
+		case !errors.As(err, &guest):
+			return "", err
 		}
 		now.Failure = err.Error()
 	}
@@ -153,11 +169,11 @@ func (p Probe) try(ctx context.Context, accel Accel) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-timeout.C:
-		return fmt.Errorf("a guest has not turned itself off after %s", probeTime)
+		return errProbeHangs
 	}
 }
 
-// boot returns the machine of a probe. end ends it.
+// boot returns the machine of a probe. end ends it. It is in no cgroup of a pod, whose limits would decide for all later pods.
 func (p Probe) boot(ctx context.Context, accel Accel) (m Machine, end func(), err error) {
 	c := p.Config
 	if c.Dir, err = os.MkdirTemp(c.Dir, "probe-"); err != nil {
@@ -176,7 +192,7 @@ func (p Probe) boot(ctx context.Context, accel Accel) (m Machine, end func(), er
 	}
 	c.Channel = os.NewFile(uintptr(pair[1]), "channel")
 	c.Init, c.Accel, c.CPUs, c.Memory, c.Shares = filepath.Join(c.Dir, "init"), accel, 1, 128*mebibyte, nil
-	c.MaxCPUs, c.MaxMemory = 0, 0
+	c.MaxCPUs, c.MaxMemory, c.Cgroup = 0, 0, nil
 	if c.Console, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		err = os.WriteFile(c.Init, poweroff(), 0o755)
 	}

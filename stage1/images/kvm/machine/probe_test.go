@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
@@ -78,7 +80,7 @@ func TestAProbeIsRememberedUntilTheHostOrAFileChanges(t *testing.T) {
 			t.Errorf("%s: %q, %v after %d tries, not %q after %d", what, got, err, tries, want, wantTries)
 		}
 	}
-	expect("first", "broken", 1, errors.New("broken"))
+	expect("first", "broken", 1, guestError("broken"))
 	expect("a failure is remembered", "broken", 1, nil)
 	if err := os.WriteFile(kernel, []byte("another"), 0o644); err != nil {
 		t.Fatal(err)
@@ -106,6 +108,49 @@ func TestAProbeIsRememberedUntilTheHostOrAFileChanges(t *testing.T) {
 		t.Errorf("an interrupted probe: %v", err)
 	}
 	expect("after an interrupted probe", "", 7, nil)
+}
+
+// What one pod has met decides for no other pod.
+func TestAProbeRemembersOnlyWhatAGuestHasShown(t *testing.T) {
+	if _, err := os.Stat(qemu); err != nil {
+		t.Skip(err)
+	}
+	p := Probe{Config: Config{Kernel: qemu}, Memo: filepath.Join(t.TempDir(), "probe")}
+	expect := func(outcome error, want string, fails bool) {
+		t.Helper()
+		got, err := p.remembered(t.Context(), func(context.Context) error { return outcome })
+		if got != want || (err != nil) != fails {
+			t.Errorf("after %v: %q, %v", outcome, got, err)
+		}
+	}
+	expect(errors.New("no space left"), "", true)
+	expect(errProbeHangs, errProbeHangs.Error(), false)
+	expect(nil, errProbeHangs.Error(), false)
+	text, err := os.ReadFile(p.Memo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f finding
+	if err := json.Unmarshal(text, &f); err != nil || time.Until(f.Until) > hungFor {
+		t.Fatalf("%s: %v", text, err)
+	}
+	f.Until = time.Now()
+	if text, err = json.Marshal(f); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.Memo, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect(guestError("broken"), "broken", false) // it was tried again
+}
+
+// A machine with a limit of a hundredth of a processor takes a minute to boot.
+func TestTheMachineOfAProbeIsInNoCgroupOfAPod(t *testing.T) {
+	p := probe(t)
+	p.Cgroup = []string{filepath.Join(t.TempDir(), "nosuch")}
+	if err := p.try(t.Context(), TCG); err != nil {
+		t.Error(err)
+	}
 }
 
 // QEMU stops a guest whose next instruction KVM cannot execute, and would wait forever.
@@ -143,7 +188,7 @@ func TestTheConfigurationChoosesTheAccelerator(t *testing.T) {
 			if works {
 				return nil
 			}
-			return errors.New("broken")
+			return guestError("broken")
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,9 @@ package integration
 import (
 	"strings"
 	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
 )
 
 type badProgram struct {
@@ -38,5 +41,38 @@ func TestAProgramThatCannotBeExecutedFailsCreateAndLeavesNothing(t *testing.T) {
 			}
 			c.expectNothingLeft(t)
 		}
+	})
+}
+
+// A client may try again. The shim serves other containers of the pod as well, and must not mind.
+func TestAnExecWhoseStartFailedIsNotStartedAgain(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.running(t, []string{"sleep", "1000"})
+		e, err := task.Exec(ctx, "e", process(t, ctx, task, "no-such-program"), cio.NullIO)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Start(ctx); err == nil || !strings.Contains(err.Error(), "executable file not found in $PATH") {
+			t.Errorf("start: %v", err)
+		}
+		if err := e.Start(ctx); err == nil {
+			t.Error("it was started again")
+		}
+		if s, err := task.Status(ctx); err != nil || s.Status != containerd.Running {
+			t.Errorf("the container is %v, %v", s, err)
+		}
+		deleteTask(t, ctx, e)
+		e, err = task.Exec(ctx, "e", process(t, ctx, task, "true"), cio.NullIO)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exited := c.wait(t, e)
+		if err := e.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, exited, 0)
+		deleteTask(t, ctx, e)
+		c.killAndDrop(t, task)
 	})
 }

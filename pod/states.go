@@ -33,7 +33,7 @@ const (
 	// of its exit is published.
 	Failing
 	// Unstarted: the start of an exec has failed. Calls that wait for its exit return.
-	// It may be started again.
+	// It is not started again: its streams are closed.
 	Unstarted
 	// Running: the user's program runs.
 	Running
@@ -94,7 +94,7 @@ const (
 	stepCreated  step = "created"  // its process exists (an exec: it is registered)
 	stepStart    step = "start"    // the client asked to start it
 	stepStarted  step = "started"  // it runs the user's program
-	stepUnstart  step = "unstart"  // an exec's start failed: it may be deleted, or started again
+	stepUnstart  step = "unstart"  // an exec's start failed: it may be deleted
 	stepFail     step = "fail"     // app/start failed: the app is being killed
 	stepExited   step = "exited"   // its first process has ended
 	stepPausing  step = "pausing"  // the client asked to pause it
@@ -115,7 +115,7 @@ var transitions = map[State]map[step]State{
 	Created:    {stepStart: Starting, stepExited: Stopped, stepDelete: Discarding},
 	Starting:   {stepStarted: Running, stepUnstart: Unstarted, stepFail: Failing, stepExited: Stopped},
 	Failing:    {stepExited: Stopped},
-	Unstarted:  {stepStart: Starting, stepExited: Stopped, stepDelete: Discarding},
+	Unstarted:  {stepExited: Stopped, stepDelete: Discarding},
 	Running:    {stepExited: Stopped, stepPausing: Pausing, stepKill: Killing},
 	Pausing:    {stepPaused: Paused, stepUnpause: Running, stepExited: Stopped, stepKill: Killing},
 	Paused:     {stepResumed: Running, stepExited: Stopped},
@@ -144,6 +144,9 @@ func (s State) next(t step, what string) (State, error) {
 	}
 	if s == Killing && (t == stepPausing || t == stepPaused) {
 		return s, fmt.Errorf("cannot pause container %s: it is being killed: %w", what, errdefs.ErrFailedPrecondition)
+	}
+	if s == Unstarted && t == stepStart {
+		return s, fmt.Errorf("cannot start %s again: its start has failed and its streams are closed: delete it and add another: %w", what, errdefs.ErrFailedPrecondition)
 	}
 	verb := why[t]
 	if verb == "" {

@@ -167,8 +167,14 @@ func (s *stdio) Resize(size pod.Size) error {
 // Settle waits until the client has read what the process had written, until clientPause after its
 // end at most. containerd's client closes its ends of the fifos soon after the answer to Wait, whether
 // or not it has read them.
+//
+// The end may be a stage1's word, and the host's clock may have been set since: no call waits longer than clientPause.
 func (s *stdio) Settle(ctx context.Context, end time.Time) {
-	await(ctx, end.Add(s.patience), s.onTheWay)
+	limit := time.Now().Add(s.patience)
+	if since := end.Add(s.patience); since.Before(limit) {
+		limit = since
+	}
+	await(ctx, limit, s.onTheWay)
 }
 
 // await waits until no bytes are on their way, until the time limit, or until ctx is done. The kernel

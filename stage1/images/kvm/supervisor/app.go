@@ -307,10 +307,15 @@ func (s *Supervisor) start(ctx context.Context, a *app, r *abi.Request) error {
 	}
 	err := s.runHooks(ctx, a.main, specs.StateRunning, hookKind{"poststart", a.hooks.Poststart})
 	if err != nil {
-		_, stop := s.ask(context.WithoutCancel(ctx), channel.Header{Call: &abi.Request{Version: abi.Version, Entrypoint: abi.AppStop, App: a.name}}, nil)
+		_, stop := s.ask(context.WithoutCancel(ctx), channel.Header{Call: a.stopping()}, nil)
 		err = errors.Join(err, stop)
 	}
 	return err
+}
+
+// stopping is the call that ends every process of the app, and waits for the end.
+func (a *app) stopping() *abi.Request {
+	return &abi.Request{Version: abi.Version, Entrypoint: abi.AppStop, App: a.name}
 }
 
 // stopApp serves app/stop: it returns when the end of the app is recorded.
@@ -333,9 +338,12 @@ func (s *Supervisor) remove(ctx context.Context, a *app, r *abi.Request) error {
 		return serve.Precondition("app %s: it is running", a.name)
 	}
 	err := s.pass(ctx, r)
-	if f := (*serve.Failure)(nil); errors.As(err, &f) && f.Code == abi.ExitFailedPrecondition {
-		return err // its proxy was killed, and the machine is still ending it
+	if serve.CodeOf(err) == abi.ExitFailedPrecondition { // its proxy was killed, and the machine is still ending it
+		if _, err = s.ask(ctx, channel.Header{Call: a.stopping()}, nil); err == nil {
+			err = s.pass(ctx, r)
+		}
 	}
+	// Stage 0 removes an app once, whatever the machine says.
 	a.main.closeStreams()
 	select { // until the proxy ends, which was told to, it keeps the root in use
 	case <-a.main.proxy.Done():

@@ -36,6 +36,7 @@ type process struct {
 	files   []*os.File // the host's ends of the streams, in the same order; both nil for /dev/null
 	carried sync.WaitGroup
 
+	killed sync.Once
 	finish sync.Once
 	over   atomic.Bool   // the process has ended
 	ended  chan struct{} // closed when its end is recorded
@@ -148,6 +149,25 @@ func (p *process) kill() {
 		defer cancel()
 		_, _ = p.s.ask(ctx, channel.Header{Call: p.killing()}, nil)
 	}()
+}
+
+// killTime is how long a process may live in the machine after SIGKILL was sent to it. Stage 0 and its clients wait for
+// the end, which only the machine can tell.
+const killTime = 10 * time.Second
+
+// endsWithin ends the process with 137 after a time, unless the machine has told its end by then.
+func (p *process) endsWithin(limit time.Duration) {
+	if p.hasEnded() {
+		return
+	}
+	p.killed.Do(func() {
+		time.AfterFunc(limit, func() {
+			if !p.hasEnded() {
+				fmt.Fprintf(p.s.Log, "%s has not ended %s after SIGKILL: it counts as ended\n", p, limit)
+				p.end(abi.Status{Code: proc.KilledCode, Signal: int(unix.SIGKILL), Time: time.Now()})
+			}
+		})
+	})
 }
 
 // killing is the call that kills the process.

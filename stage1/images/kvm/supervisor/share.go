@@ -137,7 +137,10 @@ type Bind struct {
 	Dir  bool
 	// Recursive includes the mounts below.
 	Recursive bool
-	ids       *idMap // or nil
+	// readOnly binds are read-only on the host as well, with the mounts below: what the machine mounts read-only for
+	// an app is writable for its kernel.
+	readOnly bool
+	ids      *idMap // or nil
 }
 
 // Files is an app's part of the share.
@@ -234,7 +237,11 @@ func (b *Bind) copy() (*os.File, error) {
 		return nil, err
 	}
 	tree := os.NewFile(uintptr(fd), b.File.Name())
-	if err := unix.MountSetattr(fd, "", flags, &unix.MountAttr{Propagation: unix.MS_SLAVE}); err != nil {
+	attr := unix.MountAttr{Propagation: unix.MS_SLAVE}
+	if b.readOnly {
+		attr.Attr_set = unix.MOUNT_ATTR_RDONLY
+	}
+	if err := unix.MountSetattr(fd, "", flags, &attr); err != nil {
 		tree.Close()
 		return nil, err
 	}

@@ -30,10 +30,10 @@ func mountTmpfs(t *testing.T, dir string) {
 }
 
 // addVolume adds the app "a" with a volume.
-func (w *world) addVolume(source, option string) {
+func (w *world) addVolume(source string, options ...string) {
 	w.t.Helper()
 	r := with(w.t, func(s *specs.Spec) {
-		s.Mounts = []specs.Mount{{Destination: "/volume", Type: "bind", Source: source, Options: []string{option}}}
+		s.Mounts = []specs.Mount{{Destination: "/volume", Type: "bind", Source: source, Options: options}}
 	})
 	if err := w.call(w.t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "a", Spec: r.Spec}, null(w.t)); err != nil {
 		w.t.Fatal(err)
@@ -113,6 +113,37 @@ func TestTheRemovalOfAnAppUnmountsNothingBelowItsVolumes(t *testing.T) {
 	w.removeApp()
 	if _, err := os.Stat(filepath.Join(below, "file")); err != nil {
 		t.Errorf("the host has lost its mount: %v", err)
+	}
+}
+
+// The machine's kernel may be another one than ours by now. virtiofsd does for it what its mounts allow.
+func TestAReadOnlyVolumeIsReadOnlyForTheWholeMachine(t *testing.T) {
+	for _, test := range []struct {
+		options  []string
+		readOnly bool
+	}{
+		{[]string{"rbind", "ro"}, true}, {[]string{"bind", "rro"}, true}, {[]string{"rbind", "rw", "ro"}, true},
+		{[]string{"rbind"}, false}, {[]string{"rbind", "ro", "rw"}, false},
+	} {
+		w := newWorld(t)
+		volume := t.TempDir()
+		below := ""
+		if slices.Contains(test.options, "rbind") {
+			below = "below/"
+			mountTmpfs(t, filepath.Join(volume, below))
+		}
+		w.addVolume(volume, test.options...)
+		for _, name := range []string{"file", below + "file"} {
+			var err error
+			w.inShare(func() { err = os.WriteFile("/volumes/a-1/1/"+name, nil, 0o600) })
+			if is := errors.Is(err, unix.EROFS); is != test.readOnly || !is && err != nil {
+				t.Errorf("%q: the machine writes %s: %v", test.options, name, err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(volume, "file"), nil, 0o600); err != nil {
+			t.Errorf("%q: the host writes: %v", test.options, err)
+		}
+		w.removeApp()
 	}
 }
 

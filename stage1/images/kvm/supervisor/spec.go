@@ -180,7 +180,7 @@ func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind
 				return binds, serve.Unsupported("mounts[%d].uidMappings: %s is a block device, whose node the machine has", i, m.Source)
 			}
 			v := spec.volume(r.App, unix.Major(node.Rdev), unix.Minor(node.Rdev))
-			v.field, v.readOnly = fmt.Sprintf("mounts[%d].source", i), slices.Contains(m.Options, "ro")
+			v.field, v.readOnly = fmt.Sprintf("mounts[%d].source", i), readOnly(m.Options)
 			v.Mode, v.UID, v.GID = node.Mode&0o7777, node.Uid, node.Gid
 			m.Source = v.Node
 			continue
@@ -208,7 +208,7 @@ func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind
 				continue
 			}
 		}
-		b.Recursive, b.ids = recursive, ids
+		b.Recursive, b.readOnly, b.ids = recursive, readOnly(m.Options), ids
 		m.Source = inGuest(dir, len(binds))
 		binds = append(binds, b)
 	}
@@ -218,6 +218,19 @@ func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind
 func isBind(m *specs.Mount) (bind, recursive bool) {
 	recursive = slices.Contains(m.Options, "rbind")
 	return m.Type == "bind" || recursive || slices.Contains(m.Options, "bind"), recursive
+}
+
+// readOnly reports whether a mount is read-only: the last word counts.
+func readOnly(options []string) (is bool) {
+	for _, o := range options {
+		switch o {
+		case "ro", "rro":
+			is = true
+		case "rw", "rrw":
+			is = false
+		}
+	}
+	return is
 }
 
 func absolute(bundle, path string) string {
@@ -240,6 +253,15 @@ func checkMount(i int, m *specs.Mount) error {
 // hidden reports whether a path is one of the host's devices.
 func hidden(path string) bool {
 	return path == "/dev" || strings.HasPrefix(path, "/dev/") && path != "/dev/shm" && !strings.HasPrefix(path, "/dev/shm/")
+}
+
+// isDev reports whether a file is in the file system of the host's devices, whatever its path. Its type is a tmpfs's.
+func isDev(st *unix.Stat_t) bool {
+	var dev, root unix.Stat_t
+	if unix.Stat("/dev", &dev) != nil || unix.Stat("/", &root) != nil {
+		return true
+	}
+	return st.Dev == dev.Dev && dev.Dev != root.Dev
 }
 
 // kernels are the file systems whose files mean the host's kernel, which virtiofsd could read
@@ -271,6 +293,8 @@ func openBind(path string) (b Bind, err error) {
 	switch {
 	case err != nil:
 		err = &os.PathError{Op: "look at", Path: path, Err: err}
+	case isDev(&st):
+		err = serve.Unsupported("%s is in the host's /dev, which cannot be shared with a machine", path)
 	case kernels[int64(sys.Type)] != "":
 		err = serve.Unsupported("%s is in the host's %s, which cannot be shared with a machine", path, kernels[int64(sys.Type)])
 	case kind != unix.S_IFDIR && kind != unix.S_IFREG:

@@ -77,6 +77,7 @@ func TestWhatAMachineCannotGiveIsRefusedByName(t *testing.T) {
 		"a file of proc":         {mount("/proc/self/status", "bind", "bind"), "mounts[0].source"},
 		"the host's sys":         {mount("/sys", "bind", "bind"), "mounts[0].source"},
 		"the host's devices":     {mount("/dev", "bind", "rbind"), "mounts[0].source"},
+		"their directory":        {mount("/proc/self/root/dev", "bind", "rbind"), "mounts[0].source"},
 		"a device":               {mount("/dev/null", "bind", "bind"), "mounts[0].source"},
 		"a socket":               {mount(socket, "bind", "bind"), "mounts[0].source"},
 		"propagation":            {mount(dir, "bind", "rbind", "rshared"), `mounts[0].options: "rshared"`},

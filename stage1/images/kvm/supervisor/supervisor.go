@@ -8,6 +8,9 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
@@ -40,7 +43,8 @@ type Supervisor struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	// ended is closed when the connection to the agent has ended.
-	ended chan struct{}
+	ended    chan struct{}
+	killTime time.Duration // shorter in tests
 
 	// plugging has room for one. The call that has the turn may use volumes.
 	plugging chan struct{}
@@ -59,7 +63,7 @@ type Supervisor struct {
 
 // New waits for the agent, and has it start the supervisor in the machine.
 func New(ctx context.Context, c Config) (*Supervisor, error) {
-	s := &Supervisor{Config: c, ended: make(chan struct{}), plugging: make(chan struct{}, 1), volumes: map[uint64]*volumeDisk{}, sizing: make(chan struct{}, 1), size: c.Sizes.Boot, apps: map[string]*app{}}
+	s := &Supervisor{Config: c, ended: make(chan struct{}), killTime: killTime, plugging: make(chan struct{}, 1), volumes: map[uint64]*volumeDisk{}, sizing: make(chan struct{}, 1), size: c.Sizes.Boot, apps: map[string]*app{}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	var err error
 	if s.hello, err = c.Session.Open(ctx, channel.Hello, nil); err != nil {
@@ -151,10 +155,22 @@ func (s *Supervisor) giveUp(err error) {
 	_ = s.Session.Close()
 }
 
+// maxNotices is how many notices of a machine are heeded in a second. The others wait in the channel, and the agent with
+// them: this process has no limit of processor time, and a pod that had none either would have it here.
+const maxNotices = 1000
+
 // listen reads the agent's notices until the connection ends.
 func (s *Supervisor) listen(r *bufio.Reader) {
 	defer close(s.ended)
+	begun, heeded := time.Now(), 0
 	for {
+		if heeded++; heeded > maxNotices {
+			select {
+			case <-time.After(time.Until(begun.Add(time.Second))):
+			case <-s.Session.Done():
+			}
+			begun, heeded = time.Now(), 1
+		}
 		word, body, err := channel.Receive(r, channel.MaxNotice)
 		if err == nil && word != channel.Notice {
 			err = fmt.Errorf("%w: %.20q in place of a notice", channel.ErrMessage, string(word))
@@ -198,10 +214,7 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 	case abi.AppStart:
 		return s.start(ctx, a, c.Request)
 	case abi.AppSignal:
-		if r := c.Request; !r.All && s.running(a, r.Exec).hasEnded() {
-			return serve.NotFound("app %s %s: process already finished", r.App, r.Exec)
-		}
-		fallthrough
+		return s.signal(ctx, a, c.Request)
 	case abi.AppPause, abi.AppResume:
 		return s.pass(ctx, c.Request)
 	case abi.AppUpdate:
@@ -217,6 +230,19 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 		return err
 	}
 	return serve.Unsupported("entrypoint %s is not supported", c.Entrypoint)
+}
+
+// signal serves app/signal.
+func (s *Supervisor) signal(ctx context.Context, a *app, r *abi.Request) error {
+	p := s.running(a, r.Exec)
+	if !r.All && p.hasEnded() {
+		return serve.NotFound("app %s %s: process already finished", r.App, r.Exec)
+	}
+	err := s.pass(ctx, r)
+	if r.Signal == int(unix.SIGKILL) && (err == nil || serve.CodeOf(err) == abi.ExitNotFound) {
+		p.endsWithin(s.killTime)
+	}
+	return err
 }
 
 // pass makes a call of stage 0 in the machine.

@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,6 +55,83 @@ func TestAProxyThatIsKilledEndsItsAppWith137(t *testing.T) {
 	}
 }
 
+// Nothing but the machine knows the end of its processes, and a client waits for the end of what it has killed.
+func TestAMachineThatDoesNotTellTheEndOfWhatWasKilledIsNotBelieved(t *testing.T) {
+	w := newWorld(t)
+	w.s.killTime = 100 * time.Millisecond
+	for _, test := range []struct {
+		app    string
+		signal int
+		all    bool
+		answer string
+		ends   bool
+	}{
+		{"a", int(unix.SIGKILL), false, "0", true},
+		{"b", int(unix.SIGKILL), true, "0", true},
+		{"c", int(unix.SIGKILL), false, strconv.Itoa(abi.ExitNotFound), true},
+		{"d", int(unix.SIGTERM), false, "0", false},
+	} {
+		p := w.add(test.app)
+		w.guest.on(abi.AppSignal, func(s *channel.Stream, _ *channel.Header) { say(s, "exit", test.answer) })
+		_ = w.call(t.Context(), &abi.Request{Entrypoint: abi.AppSignal, App: test.app, Signal: test.signal, All: test.all}, [3]*os.File{})
+		if !test.ends {
+			wait.Still(t, "the number of ends", func() int {
+				if p.hasEnded() {
+					return 1
+				}
+				return 0
+			})
+			continue
+		}
+		if got, want := w.next(), "exit "+test.app+" code=137 signal=9"; got != want {
+			t.Errorf("the notice is %q, want %q", got, want)
+		}
+		wait.For(t, "the end of the proxy", p.proxy.Done())
+	}
+}
+
+// Stage 0 removes an app once.
+func TestAnAppWhoseProxyWasKilledIsRemovedWithEverythingItHas(t *testing.T) {
+	for _, hostile := range []bool{false, true} {
+		w := newWorld(t)
+		p := w.add("a")
+		w.guest.on(abi.AppRm, func(s *channel.Stream, h *channel.Header) {
+			if hostile || !w.guest.wasAsked(abi.AppStop) {
+				say(s, "exit", strconv.Itoa(abi.ExitFailedPrecondition))
+				return
+			}
+			succeed(s, h)
+		})
+		if err := p.proxy.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		w.next()
+		err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppRm, App: "a"}, [3]*os.File{})
+		if hostile != (err != nil) {
+			t.Errorf("hostile %v: %v", hostile, err)
+		}
+		if _, err := w.s.app(t.Context(), "a"); serve.CodeOf(err) != abi.ExitNotFound {
+			t.Errorf("hostile %v: the app is there: %v", hostile, err)
+		}
+		expectEmptyShare(t)
+	}
+}
+
+// This process is in no cgroup with a limit of processor time.
+func TestAFloodOfNoticesWaits(t *testing.T) {
+	w := newWorld(t)
+	w.add("a")
+	began := time.Now()
+	for range 2 * maxNotices {
+		w.tell("oom nosuch")
+	}
+	w.tell("exit a code=0")
+	w.next()
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("%d notices were heeded within %s", 2*maxNotices, took)
+	}
+}
+
 func TestTheEndOfTheMachineEndsItsAppsWith137(t *testing.T) {
 	w := newWorld(t)
 	p := w.add("a")
@@ -69,10 +148,10 @@ func TestNoticesOfAMachineConcernItsOwnProcessesOnce(t *testing.T) {
 	w := newWorld(t)
 	w.add("a")
 	w.add("b")
-	for range 1000 {
+	for range 100 {
 		w.tell("exit nosuch code=1", "exit a nosuch code=1", "oom nosuch")
 	}
-	for range 10 * maxOOM {
+	for range 3 * maxOOM {
 		w.tell("oom a")
 	}
 	w.tell("exit a code=1", "exit a code=2", "exit b code=3")

@@ -25,16 +25,12 @@ func exceptions() []exception {
 
 // exceptionsOfMachines lists those that do not pass with the stage1 kvm either.
 func exceptionsOfMachines() []exception {
-	const (
-		hostPID = "asks for the host's PID namespace, which is not the machine's: refused by name"
-		users   = "asks for a user namespace: refused by name (docs/stage1-kvm.md)"
-	)
+	const hostPID = "asks for the host's PID namespace, which is not the machine's: refused by name"
 	return []exception{
 		{test: "TestContainerKillAll", reason: hostPID},
 		{test: "TestContainerKillInitPidHost", reason: hostPID},
 		{test: "TestContainerPids", reason: "looks for the task's pid, which is a proxy's, among the pids of its processes, which are the machine's"},
 		{test: "TestTaskUpdate", reason: "reads the limit in the cgroup of the task's pid; the limit is in the machine"},
-		{test: "TestUserNamespaces", reason: users},
 		{test: "TestRestartMonitor", reason: "expects a container to be started again within six seconds, in which an emulated machine may not boot", mayPass: true},
 	}
 }

@@ -99,7 +99,7 @@ func TestAnAppIsTheSameByPlanAndByInit(t *testing.T) {
 				specs.Mount{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"newinstance", "ptmxmode=0666"}},
 				specs.Mount{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue"},
 				specs.Mount{Destination: "/made/bin", Type: "bind", Source: "/bin", Options: []string{"rbind", "ro"}},
-				specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"tmpcopyup", "ro"}},
+				specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"ro"}},
 			)
 		},
 		"a second procfs": func(s *specs.Spec) {
@@ -205,7 +205,10 @@ func TestAppsByInitAreCounted(t *testing.T) {
 	p.runApp("b", nil, func(s *specs.Spec) {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
 	}, "true")
-	want := []string{"1 apps by init: an I/O priority", "1 apps by init: a time namespace"}
+	p.runApp("c", nil, func(s *specs.Spec) {
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/bin", Type: "tmpfs", Source: "tmpfs", Options: []string{"tmpcopyup"}})
+	}, "true")
+	want := []string{"1 apps by init: an I/O priority", "1 apps by init: a time namespace", "1 apps by init: a tmpfs with files of the image"}
 	if got := p.inits("apps"); !slices.Equal(got, want) {
 		t.Errorf("the log has %q, want %q", got, want)
 	}

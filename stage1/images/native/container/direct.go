@@ -85,10 +85,11 @@ func firstOf(reasons []reason) string {
 func (p *Prepared) First() (program *fork.Program, why string) {
 	c := p.config
 	first := &fork.First{CgroupNamespace: c.CgroupNamespace}
-	special := false // a procfs
+	special, copies := false, false // a procfs
 	paths := slices.Concat(c.Masked, c.Readonly)
 	for _, m := range c.Mounts {
 		paths = append(paths, m.Destination)
+		copies = copies || m.CopyUp
 		if m.newProcfs() {
 			first.Procfs++
 			special = special || m.aside()
@@ -102,6 +103,7 @@ func (p *Prepared) First() (program *fork.Program, why string) {
 		{"hooks", c.RuntimeHooks || c.Hooks != nil},
 		{"network devices", c.NetDevices},
 		{"options of a procfs", special},
+		{"a tmpfs with files of the image", copies}, // to copy them takes the app's memory, and may take long
 		{"a path of the process's own", slices.ContainsFunc(paths, func(p string) bool {
 			return strings.HasPrefix(p, "/proc/self") || strings.HasPrefix(p, "/proc/thread-self")
 		})},

@@ -18,7 +18,7 @@ const atCWD = ^uintptr(99) // AT_FDCWD
 //go:nocheckptr
 func (l *plan) become() {
 	b := l.program
-	l.enterCgroups(&b.zero)
+	l.enterCgroups()
 	if b.first != nil {
 		l.makeFirst(b.first)
 	}
@@ -79,10 +79,10 @@ func (l *plan) become() {
 //go:nosplit
 //go:norace
 //go:nocheckptr
-func (l *plan) enterCgroups(zero *byte) {
+func (l *plan) enterCgroups() {
 	for i := range l.tasks {
 		// A thread that moves itself does not wait for a grace period of the kernel.
-		l.must(stepCgroup, unix.SYS_WRITE, uintptr(l.report+1+i), uintptr(unsafe.Pointer(zero)), 1)
+		l.must(stepCgroup, unix.SYS_WRITE, uintptr(l.report+1+i), uintptr(unsafe.Pointer(&l.zero)), 1)
 	}
 }
 

@@ -118,7 +118,7 @@ func (l *plan) descriptors() {
 	}
 }
 
-// openTasks opens the files of the cgroups that the process enters, before it joins a user
+// openTasks enters the devices cgroup, and opens the files of the cgroups that the process enters later, before it joins a user
 // namespace, in which it would not have the right to, and a mount namespace, in which they may
 // not be. Open files have the lowest free descriptors, so these follow the report's.
 //
@@ -126,6 +126,11 @@ func (l *plan) descriptors() {
 //go:norace
 //go:nocheckptr
 func (l *plan) openTasks() {
+	if l.devices != nil {
+		fd := l.open(l.devices, unix.O_WRONLY, stepCgroup)
+		l.must(stepCgroup, unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&l.zero)), 1)
+		rawCall(unix.SYS_CLOSE, fd, 0, 0, 0)
+	}
 	if len(l.tasks) == 0 {
 		return
 	}
@@ -334,10 +339,15 @@ func (l *plan) tell(s step, errno syscall.Errno, value uint32) {
 	syscall.RawSyscall6(unix.SYS_WRITE, uintptr(l.report), uintptr(unsafe.Pointer(&l.words)), unsafe.Sizeof(l.words), 0, 0, 0)
 }
 
+// exit ends the process. A filter of the app may forbid that; then the process ends by a fault, whose signal
+// is forced on every process.
+//
 //go:nosplit
 //go:norace
 func exit(code uintptr) {
+	var nowhere *byte
 	for {
 		syscall.RawSyscall6(unix.SYS_EXIT_GROUP, code, 0, 0, 0, 0, 0)
+		*nowhere = 0
 	}
 }

@@ -29,8 +29,6 @@ type Idle struct {
 
 // idling is an Idle prepared for the child.
 type idling struct {
-	zero byte // "0"
-
 	first                          int // of the descriptors below: those between it and the report's are closed
 	root, release, terminal, sizes int // descriptors, or -1
 
@@ -51,7 +49,7 @@ func (i *Idle) room() int {
 func (l *plan) layIdle(i *Idle, s *sheet) (err error) {
 	w := &carve[idling](s, 1)[0]
 	l.idle = w
-	w.zero, w.every, w.winch = '0', ^uint64(0), 1<<(uint(unix.SIGWINCH)-1)
+	w.every, w.winch = ^uint64(0), 1<<(uint(unix.SIGWINCH)-1)
 	for _, t := range []struct {
 		place **byte
 		text  string
@@ -78,7 +76,7 @@ func (l *plan) layIdle(i *Idle, s *sheet) (err error) {
 //go:norace
 //go:nocheckptr
 func (l *plan) wait(w *idling) {
-	l.enterCgroups(&w.zero)
+	l.enterCgroups()
 	if between := l.report + 1; between < w.first { // files of cgroups
 		l.must(stepDescriptors, unix.SYS_CLOSE_RANGE, uintptr(between), uintptr(w.first-1), 0)
 	}
@@ -101,7 +99,7 @@ func (l *plan) wait(w *idling) {
 		rawCall(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.polled)), watched, 0, 0)
 		if w.polled[1].Revents != 0 {
 			rawCall(unix.SYS_READ, uintptr(w.polled[1].Fd), uintptr(unsafe.Pointer(&w.buf)), unsafe.Sizeof(w.buf), 0)
-			rawCall(unix.SYS_WRITE, uintptr(w.sizes), uintptr(unsafe.Pointer(&w.zero)), 1, 0)
+			rawCall(unix.SYS_WRITE, uintptr(w.sizes), uintptr(unsafe.Pointer(&l.zero)), 1, 0)
 		}
 	}
 	// If the parent was killed, the process that inherits this one takes its exit for the exit of what it

@@ -21,7 +21,8 @@ type plan struct {
 	kept  int
 	above int // higher than all descriptors in files
 
-	tasks []*byte // paths; their descriptors follow the report's
+	tasks   []*byte // paths; their descriptors follow the report's
+	devices *byte   // or nil
 
 	// Descriptors of the child.
 	report, exe, dir int
@@ -57,6 +58,7 @@ type plan struct {
 	words report
 	word  byte
 	none  byte
+	zero  byte // "0"
 }
 
 // opened takes the place of a descriptor of the parent in plan.files if the child opens the file.
@@ -115,7 +117,7 @@ func (p *Process) room() int {
 	if p.Idle != nil {
 		n += p.Idle.room()
 	}
-	return n + len(p.Clocks) + room(p.Tasks) + room([]string{p.Path}) + room(p.Args) + room(p.Env)
+	return n + len(p.Clocks) + room(p.Tasks) + room([]string{p.Path, p.Devices}) + room(p.Args) + room(p.Env)
 }
 
 func (l *plan) lay(p *Process, words *os.File, s *sheet) (err error) {
@@ -135,6 +137,12 @@ func (l *plan) lay(p *Process, words *os.File, s *sheet) (err error) {
 		return fmt.Errorf("files of cgroups: %w", err)
 	}
 	l.tasks = l.tasks[:len(p.Tasks)]
+	if p.Devices != "" {
+		if l.devices, err = s.text(p.Devices); err != nil {
+			return fmt.Errorf("files of cgroups: %w", err)
+		}
+	}
+	l.zero = '0'
 	for range l.tasks {
 		l.files = append(l.files, opened)
 		l.above = max(l.above, len(l.files))

@@ -30,6 +30,10 @@ type Process struct {
 	// and closes the files before it looks at files of the app. Otherwise Tasks[i] becomes the
 	// descriptor FirstTask(len(Files))+i of Exe or Path, which has to do that.
 	Tasks []string
+	// Devices is the `tasks` file of the devices cgroup of version 1, or "". The process enters that cgroup before it joins
+	// namespaces. An Exe or Path enters those of Tasks itself, but a program may open files of the app before its
+	// first instruction of ours, as Go's runtime does.
+	Devices string
 
 	Joins []Join  // existing namespaces, joined in this order
 	New   uintptr // new namespaces: CLONE_NEW* flags

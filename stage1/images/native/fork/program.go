@@ -76,7 +76,6 @@ func (g *Program) room() int {
 type becoming struct {
 	first   *making // or nil
 	keyring *byte   // or nil
-	zero    byte    // "0"
 
 	labelled bool
 	proc     int
@@ -137,7 +136,6 @@ const (
 func (l *plan) layProgram(g *Program, s *sheet, userNamespace bool) (err error) {
 	b := &carve[becoming](s, 1)[0]
 	l.program = b
-	b.zero = '0'
 	b.layMessage(l)
 	if g.First != nil {
 		if err := b.layFirst(g.First, s); err != nil {

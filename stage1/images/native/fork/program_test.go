@@ -139,6 +139,11 @@ func TestAProcessOpensTheFilesOfItsCgroups(t *testing.T) {
 	q.Root = true
 	q.UIDMappings, q.GIDMappings = []IDMapping{{0, 100000, 10}}, []IDMapping{{0, 100000, 10}}
 	q.Path, q.Exe = busybox, nil
+	devices := filepath.Join(t.TempDir(), "devices")
+	if err := os.WriteFile(devices, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.Devices = devices
 	first := FirstTask(len(q.Files))
 	q.Args = []string{"sh", "-c", fmt.Sprintf("echo first >&%d; echo second >&%d; exec 2>/dev/null; echo third >&%d", first, first+1, first+2)}
 	pid, err := Start(context.Background(), &q)
@@ -149,6 +154,7 @@ func TestAProcessOpensTheFilesOfItsCgroups(t *testing.T) {
 		t.Error("it has a descriptor too much")
 	}
 	expect(q.Tasks, "first\n", "second\n")
+	expect([]string{devices}, "0") // before it was executed
 
 	q.Tasks = []string{q.Tasks[0], "/none/tasks"}
 	if _, err := Start(context.Background(), &q); err == nil || err.Error() != "opening /none/tasks: no such file or directory" {
@@ -212,6 +218,22 @@ func TestAStepOfAProgramThatFailsIsReportedBeforeAnythingIsExecuted(t *testing.T
 		if !errors.As(err, &failed) || err.Error() != c.want {
 			t.Errorf("%s: error %v, want %s", name, err, c.want)
 		}
+	}
+}
+
+// A profile that is not finished forbids everything, also the end of a process.
+func TestAProcessEndsIfItsFilterForbidsIt(t *testing.T) {
+	p := sleeper(t)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := executes(t, p, func(g *Program) {
+			g.Args = []string{"true"}
+			g.Filter = []byte{unix.BPF_RET | unix.BPF_K, 0, 0, 0, byte(unix.EPERM), 0, 0x05, 0} // SECCOMP_RET_ERRNO
+		})
+		ended <- err
+	}()
+	if err := wait.For(t, "the end of the process", ended); err == nil {
+		t.Error("its program was executed")
 	}
 }
 

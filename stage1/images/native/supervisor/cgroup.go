@@ -34,6 +34,16 @@ func openCgroups(c *abi.Cgroup) (g cgroups, err error) {
 	return g, nil
 }
 
+// devices returns the file of version 1 by which a process enters the devices cgroup, or "".
+func (g cgroups) devices() string {
+	for _, tasks := range g.tasks {
+		if _, err := os.Lstat(filepath.Join(filepath.Dir(tasks), "devices.allow")); err == nil {
+			return tasks
+		}
+	}
+	return ""
+}
+
 func (g cgroups) close() {
 	g.dir.Close()
 	for _, f := range g.files {

@@ -142,6 +142,7 @@ func (s *Supervisor) executeByInit(ctx context.Context, e *executing) (*proc.Chi
 	i := &initProcess{prepared: e.prepared, console: func(master *os.File) error { return s.Console(e.request, master) }}
 	i.listener = func(pid int, listener *os.File) error { return s.tellAgent(e.app, pid, listener) }
 	err := s.inApp(e, func(p *fork.Process) error {
+		p.Devices = e.groups.devices()
 		return i.start(ctx, s, name{e.request.App, e.request.Exec}.String(), e.files, p)
 	})
 	if err != nil {

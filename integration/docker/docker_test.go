@@ -295,7 +295,7 @@ func TestContainersOutliveTheDaemon(t *testing.T) {
 // The commands of docs/clients.md are executed as they stand there.
 func TestTheCommandsOfTheDocument(t *testing.T) {
 	each(t, func(t *testing.T, e *engine) {
-		text, err := os.ReadFile("../../docs/clients.md")
+		text, err := os.ReadFile(document)
 		if err != nil {
 			t.Fatal(err)
 		}

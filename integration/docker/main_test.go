@@ -16,7 +16,8 @@ const (
 	programsDir = "/run/programs" // containerd, ctr, dockerd, docker
 	shimsDir    = "/run/shims"    // made by `make build`
 	archive     = "/run/images.tar"
-	machinesDir = "/run/machines" // the configuration of a stage1 kvm that emulates
+	document    = "/run/clients.md" // the repository may be in a directory that the enclosure hides
+	machinesDir = "/run/machines"   // the configuration of a stage1 kvm that emulates
 )
 
 func TestMain(m *testing.M) {
@@ -55,6 +56,13 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 	}
 	if err := binaries.Fill(ctx, e, programsDir, shimsDir,
 		enclosure.Copy{From: daemon, To: programsDir}, enclosure.Copy{From: client, To: programsDir}); err != nil {
+		return err
+	}
+	text, err := os.ReadFile("../../docs/clients.md")
+	if err == nil {
+		err = os.WriteFile(e.Path(document), text, 0o600)
+	}
+	if err != nil {
 		return err
 	}
 	prog, err := binaries.TestProgram(ctx, e.Path(programsDir))

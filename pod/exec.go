@@ -78,6 +78,7 @@ func (a *app) addExec(ctx context.Context, c ExecConfig) error {
 	if err != nil {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
 	}
+	unknown = append(unknown, unknownCapabilities(&c.Process.OCI)...)
 	a.tellUnknown(ctx, fmt.Sprintf("the process of exec %s", c.ID), c.ID, unknown)
 	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events, a.lane.box), config: c}
 	e.state, e.tag = Created, c.Tag

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
@@ -41,6 +43,20 @@ func TestFieldsThatNoSpecHasAreOnRecord(t *testing.T) {
 	}
 	w.mustDelete("a", "probe")
 	w.end("a")
+}
+
+// The OCI runtime spec asks for a warning.
+func TestCapabilitiesThatNoKernelHasAreNamed(t *testing.T) {
+	p := &specs.Process{Capabilities: &specs.LinuxCapabilities{
+		Bounding: []string{"CAP_KILL", "cap_chown", "CAP_NET_ADMINN"}, Ambient: []string{"KILL"},
+	}}
+	want := []string{`/process/capabilities/bounding/2 ("CAP_NET_ADMINN" is no capability)`, `/process/capabilities/ambient/0 ("KILL" is no capability)`}
+	if got := unknownCapabilities(p); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := unknownCapabilities(&specs.Process{}); got != nil {
+		t.Errorf("without capabilities: %q", got)
+	}
 }
 
 func TestAnUpdateWithRefusedFieldsChangesNothing(t *testing.T) {

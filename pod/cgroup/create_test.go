@@ -80,6 +80,25 @@ func TestPrivilegedMayUseEveryDeviceOnVersion1(t *testing.T) {
 	}
 }
 
+// The type may be left out, and means both types. Numbers and access still count.
+func TestARuleForBothTypesOfDevicesAllowsWhatItSays(t *testing.T) {
+	needV1(t)
+	g := create(t, "both", &specs.LinuxResources{Devices: append(denyAll,
+		specs.LinuxDeviceCgroup{Allow: true, Major: ptr[int64](10), Minor: ptr[int64](229), Access: "rw"},
+		specs.LinuxDeviceCgroup{Allow: true, Type: "a", Major: ptr[int64](11), Access: "rwm"},
+		specs.LinuxDeviceCgroup{Type: "a", Major: ptr[int64](11), Access: "w"},
+	)})
+	rules := "\n" + read(t, g, "devices", "devices.list") + "\n"
+	for _, want := range []string{"c 10:229 rw", "b 10:229 rw", "c 11:* rm", "b 11:* rm", "c 1:3 rwm"} {
+		if !strings.Contains(rules, "\n"+want+"\n") {
+			t.Errorf("devices.list lacks %q:%s", want, rules)
+		}
+	}
+	if strings.Contains(rules, "a *:*") {
+		t.Errorf("devices.list allows too much:%s", rules)
+	}
+}
+
 func TestWithoutResourcesDevicesAreDeniedOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "nothing", nil)

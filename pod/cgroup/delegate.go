@@ -61,14 +61,24 @@ func Owner(s *specs.Spec) (uid int, ok bool) {
 }
 
 func isWritable(m specs.Mount) bool {
-	return (m.Type == "cgroup" || m.Type == "cgroup2") && !slices.Contains(m.Options, "ro")
+	writable := m.Type == "cgroup" || m.Type == "cgroup2"
+	for _, o := range m.Options { // the last one counts
+		switch o {
+		case "ro", "rro":
+			writable = false
+		case "rw", "rrw":
+			writable = m.Type == "cgroup" || m.Type == "cgroup2"
+		}
+	}
+	return writable
 }
 
 // outsideUser returns the number that a container's user has outside the container. It returns false if the
 // user is not mapped.
 func outsideUser(l *specs.Linux, uid uint32) (int, bool) {
 	if len(l.UIDMappings) == 0 {
-		return int(uid), true
+		joins := slices.ContainsFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace })
+		return int(uid), !joins // whom the namespace maps is not known here
 	}
 	for _, m := range l.UIDMappings {
 		if uid >= m.ContainerID && uid-m.ContainerID < m.Size {

@@ -93,6 +93,11 @@ func TestACgroupIsHandedToWhoSeesItAsTheRootAndMayWrite(t *testing.T) {
 		{"a user of a second mapping", specs.Spec{Process: process(1000), Mounts: mount("cgroup", "rw"), Linux: &specs.Linux{Namespaces: own, UIDMappings: mapped}}, 5000, true},
 		{"a user that nobody is", specs.Spec{Process: process(1001), Mounts: mount("cgroup", "rw"), Linux: &specs.Linux{Namespaces: own, UIDMappings: mapped}}, 0, false},
 		{"read-only", specs.Spec{Process: process(7), Mounts: mount("cgroup", "nosuid", "ro"), Linux: &specs.Linux{Namespaces: own}}, 0, false},
+		{"read-only below as well", specs.Spec{Process: process(7), Mounts: mount("cgroup", "rw", "rro"), Linux: &specs.Linux{Namespaces: own}}, 0, false},
+		{"writable in the end", specs.Spec{Process: process(7), Mounts: mount("cgroup2", "ro", "rw"), Linux: &specs.Linux{Namespaces: own}}, 7, true},
+		{"a user namespace whose mappings are not known", specs.Spec{Process: process(7), Mounts: mount("cgroup", "rw"), Linux: &specs.Linux{
+			Namespaces: append(own[:2:2], specs.LinuxNamespace{Type: specs.UserNamespace, Path: "/proc/1/ns/user"}),
+		}}, 7, false},
 		{"no mount", specs.Spec{Process: process(7), Linux: &specs.Linux{Namespaces: own}}, 0, false},
 		{"the host's cgroup namespace", specs.Spec{Process: process(7), Mounts: mount("cgroup", "rw"), Linux: &specs.Linux{}}, 0, false},
 		{"another's cgroup namespace", specs.Spec{Process: process(7), Mounts: mount("cgroup", "rw"), Linux: &specs.Linux{

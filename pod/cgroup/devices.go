@@ -35,7 +35,7 @@ func convertDevices(rules []specs.LinuxDeviceCgroup) ([]*devices.Rule, error) {
 		if err != nil {
 			return nil, fmt.Errorf("linux.resources.devices[%d]: %w", i, err)
 		}
-		list = append(list, r)
+		list = append(list, r...)
 	}
 	for _, r := range allowedDevices {
 		r.Allow = true
@@ -44,7 +44,9 @@ func convertDevices(rules []specs.LinuxDeviceCgroup) ([]*devices.Rule, error) {
 	return list, nil
 }
 
-func convertDevice(d specs.LinuxDeviceCgroup) (*devices.Rule, error) {
+// convertDevice translates a rule. The kernel and the library ignore the numbers and the access of a rule for both types, so one
+// that says less than everything becomes one for each type.
+func convertDevice(d specs.LinuxDeviceCgroup) ([]*devices.Rule, error) {
 	var t devices.Type
 	switch d.Type {
 	case "", "a":
@@ -66,5 +68,11 @@ func convertDevice(d specs.LinuxDeviceCgroup) (*devices.Rule, error) {
 	if d.Minor != nil {
 		r.Minor = *d.Minor
 	}
-	return r, nil
+	every := r.Major < 0 && r.Minor < 0 && strings.Contains(d.Access, "r") && strings.Contains(d.Access, "w") && strings.Contains(d.Access, "m")
+	if t != devices.WildcardDevice || every {
+		return []*devices.Rule{r}, nil
+	}
+	blocks, chars := *r, *r
+	blocks.Type, chars.Type = devices.BlockDevice, devices.CharDevice
+	return []*devices.Rule{&blocks, &chars}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -58,7 +59,10 @@ func setSysctl(values map[string]string) error {
 		if i := strings.IndexAny(key, "./"); i >= 0 && key[i] == '.' { // as sysctl(8) reads it
 			path = strings.NewReplacer(".", "/", "/", ".").Replace(key)
 		}
-		fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH})
+		if !strings.HasPrefix(path, "net/") || slices.Contains(strings.Split(path, "/"), "..") {
+			return fmt.Errorf("linux.sysctl: %s is not one of the network", key)
+		}
+		fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
 		if err == nil {
 			_, err = unix.Write(fd, []byte(value))
 			unix.Close(fd)

@@ -106,6 +106,11 @@ func NamesBlocks(r *specs.LinuxDeviceCgroup) bool {
 	return r.Type == "b" && (numbered(r.Major) || numbered(r.Minor))
 }
 
+// NamesBoth reports whether a rule of access is for devices of both types with a number.
+func NamesBoth(r *specs.LinuxDeviceCgroup) bool {
+	return (r.Type == "" || r.Type == "a") && (numbered(r.Major) || numbered(r.Minor))
+}
+
 // NamedBy reports whether a rule of access for block devices applies to this one.
 func (v *Volume) NamedBy(r *specs.LinuxDeviceCgroup) bool {
 	return (!numbered(r.Major) || *r.Major == v.Major) && (!numbered(r.Minor) || *r.Minor == v.Minor)

@@ -3,7 +3,6 @@ package machine
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,7 +57,7 @@ func TestACheckNamesWhatMachinesLack(t *testing.T) {
 		return
 	}
 	expect(KVM) // nothing is known yet
-	if _, err := p.remembered(t.Context(), func(context.Context) error { return errors.New("broken") }); err != nil {
+	if _, err := p.remembered(t.Context(), func(context.Context) error { return guestError("broken") }); err != nil {
 		t.Fatal(err)
 	}
 	expect(KVM, "KVM runs no guests here", "broken")

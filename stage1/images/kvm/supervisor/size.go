@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -80,6 +82,29 @@ func (l limits) with(r *specs.LinuxResources) limits {
 		}
 		if c.Period != nil && *c.Period != 0 {
 			l.period = *c.Period
+		}
+	}
+	return l.unified(r.Unified)
+}
+
+// unified is with for limits in the words of cgroup version 2, which say more than the others. A word that is no number
+// is for the machine's kernel to refuse.
+func (l limits) unified(files map[string]string) limits {
+	if n, err := strconv.ParseInt(files["memory.max"], 10, 64); err == nil {
+		l.memory = n
+	} else if files["memory.max"] == "max" {
+		l.memory = -1
+	}
+	if words := strings.Fields(files["cpu.max"]); len(words) > 0 {
+		if n, err := strconv.ParseInt(words[0], 10, 64); err == nil {
+			l.quota = n
+		} else if words[0] == "max" {
+			l.quota = -1
+		}
+		if len(words) > 1 {
+			if n, err := strconv.ParseUint(words[1], 10, 64); err == nil && n > 0 {
+				l.period = n
+			}
 		}
 	}
 	return l

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
@@ -165,6 +167,25 @@ func TestTheLogSaysThatAMachineGetsLessThanTheLimitsAskFor(t *testing.T) {
 	e.expect(t, "an app of 4 GiB", "machine 4 1024", "guest 4", "app/add")
 	if !strings.Contains(log.String(), "7.500 processors and 4096 MiB") || !strings.Contains(log.String(), "it gets 4 processors and 1024 MiB") {
 		t.Errorf("the log has %q", log.String())
+	}
+}
+
+func TestLimitsInTheWordsOfVersion2CountForTheSizeOfAMachine(t *testing.T) {
+	limit, quota := int64(64*mebibyte), int64(1000)
+	r := &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}, CPU: &specs.LinuxCPU{Quota: &quota}}
+	for _, test := range []struct {
+		files map[string]string
+		want  demand
+	}{
+		{nil, demand{10, limit}},
+		{map[string]string{"memory.max": "134217728", "cpu.max": "150000 50000"}, demand{3000, 128 * mebibyte}},
+		{map[string]string{"memory.max": "max", "cpu.max": "max"}, demand{}},
+		{map[string]string{"memory.max": "much", "cpu.max": ""}, demand{10, limit}},
+	} {
+		r.Unified = test.files
+		if got := (limits{}).with(r).demand(); got != test.want {
+			t.Errorf("%v: %+v, want %+v", test.files, got, test.want)
+		}
 	}
 }
 

@@ -94,6 +94,12 @@ func (t *translated) translateRules(rules []specs.LinuxDeviceCgroup) error {
 		v.readOnly = v.readOnly || !mayWrite(&v.Volume, rules)
 	}
 	for i, r := range rules {
+		switch {
+		case channel.NamesBoth(&r):
+			return serve.Unsupported("linux.resources.devices[%d]: a rule for a number of block and of character devices: a machine has other numbers: make it two rules, with the types b and c", i)
+		case r.Allow && r.Type != "b" && r.Major != nil && isDynamic(*r.Major) && strings.ContainsAny(r.Access, "rw"):
+			return serve.Unsupported("linux.resources.devices[%d]: the kernels of host and machine give the major number %d to different devices", i, *r.Major)
+		}
 		named := func(v *volume) bool { return v.NamedBy(&r) }
 		if r.Allow && channel.NamesBlocks(&r) && strings.ContainsAny(r.Access, "rw") && !slices.ContainsFunc(t.volumes, named) {
 			return serve.Unsupported("linux.resources.devices[%d]: the app has no block device of the host with this number, and those of a machine have others", i)
@@ -101,6 +107,10 @@ func (t *translated) translateRules(rules []specs.LinuxDeviceCgroup) error {
 	}
 	return nil
 }
+
+// isDynamic reports whether a kernel gives a major number of character devices to whatever driver asks first:
+// Documentation/admin-guide/devices.txt of Linux.
+func isDynamic(major int64) bool { return major >= 234 && major <= 254 || major >= 384 && major <= 511 }
 
 // mayWrite reports whether rules of access let an app write a block device. The last rule counts, and
 // without one nothing is allowed.

@@ -171,6 +171,12 @@ func TestADeviceThatAMachineCannotHaveIsRefusedByName(t *testing.T) {
 				{Access: "rwm"}, {Allow: true, Type: "b", Access: "m"}, {Allow: true, Type: "b", Major: new(int64(254)), Access: "r"},
 			}}
 		}, "linux.resources.devices[2]"},
+		"a number of both types": {func(s *specs.Spec) {
+			s.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}, {Allow: true, Major: new(int64(8)), Minor: new(int64(0)), Access: "r"}}}
+		}, "linux.resources.devices[1]"},
+		"a number that the host's kernel has chosen": {func(s *specs.Spec) {
+			s.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Type: "c", Major: new(int64(241)), Access: "rwm"}}}
+		}, "linux.resources.devices[0]"},
 	} {
 		_, binds, err := translate(with(t, test.change), "dir", nil)
 		if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), test.field) {

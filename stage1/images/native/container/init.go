@@ -260,7 +260,14 @@ type execInit struct{ *config }
 func (e *execInit) run() (*program, error) {
 	var l labels
 	err := inOrder(
-		func() error { return setAffinity(e.Process.InitialCPUs) },
+		func() error {
+			// A process that was cloned into its cgroup is past the transition for which these processors are.
+			err := setAffinity(e.Process.InitialCPUs)
+			if len(e.Cgroups) == 0 && errors.Is(err, unix.EINVAL) {
+				return nil
+			}
+			return err
+		},
 		e.enterCgroups,
 		e.changeRoot,
 		func() error { return joinKeyring(e.Keyring, e.Process.SELinux) },

@@ -155,6 +155,11 @@ func TestSpecsThatMakeNoSenseAreErrors(t *testing.T) {
 			s.Mounts = []specs.Mount{{Destination: "/x", Type: "proc", Options: []string{"tmpcopyup"}}}
 		}, "mounts[0]: options: tmpcopyup is for tmpfs"},
 		{func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+			s.Linux.UIDMappings, s.Linux.GIDMappings = mappings, mappings
+			s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/zero", Type: "c", Major: 1, Minor: 3}}
+		}, "device /dev/zero: the host has another file there"},
+		{func(s *specs.Spec) {
 			s.Mounts = []specs.Mount{{Destination: "/x", Type: "tmpfs", UIDMappings: mappings}}
 		}, "only bind mounts can be id-mapped"},
 		{func(s *specs.Spec) {
@@ -174,6 +179,21 @@ func TestSpecsThatMakeNoSenseAreErrors(t *testing.T) {
 		}
 		contains(t, err.Error(), c.want)
 	}
+}
+
+// Every other file system refuses a word that it does not know.
+func TestAWordThatIsNoOptionOfACgroupMountIsRefused(t *testing.T) {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		t.Skip("with version 2 the kernel refuses it")
+	}
+	spec := defaultSpec([]string{"true"})
+	spec.Mounts = []specs.Mount{{Destination: "/x", Type: "cgroup", Options: []string{"nosuid", "readonly"}}}
+	p, err := PrepareApp(AppRequest{Request: abi.Request{Rootfs: "/rootfs"}, Spec: spec})
+	if err == nil {
+		p.Close()
+		t.Fatal("no error")
+	}
+	contains(t, err.Error(), `mounts[0]: options: a mount of cgroup version 1 has no option "readonly"`)
 }
 
 func TestAFailedPreparationLeavesNoDescriptorOpen(t *testing.T) {

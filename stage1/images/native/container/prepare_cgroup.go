@@ -22,10 +22,13 @@ func (m *mountPlanner) cgroup(planned *mount) error {
 		dirs = m.request.Cgroup.Dirs
 	}
 	if m.cgroup2 {
-		planned.Type, planned.Source, planned.Data = "cgroup2", "cgroup", ""
+		planned.Type, planned.Source = "cgroup2", "cgroup"
 		return m.ownCgroup2(planned, dirs)
 	}
-	planned.Type, planned.Source, planned.Data = "cgroup", "cgroup", ""
+	if planned.Data != "" { // there is no file system that could refuse it
+		return refuse("options", "a mount of cgroup version 1 has no option %q", planned.Data)
+	}
+	planned.Type, planned.Source = "cgroup", "cgroup"
 	for _, dir := range dirs {
 		if err := m.hierarchy(planned, dir); err != nil {
 			return fmt.Errorf("cgroup %s: %w", dir, err)

@@ -59,6 +59,13 @@ func (m *mountPlanner) hostNode(d *device) error {
 		return err
 	}
 	d.File = m.prepared.give(tree)
+	var st unix.Stat_t
+	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != d.Mode&unix.S_IFMT || st.Rdev != d.Dev {
+		return fmt.Errorf("the host has another file there (mode %o, device %d:%d), and in a user namespace it can only be bound", st.Mode, unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	}
 	return setAttr(int(tree.Fd()), false, unix.MountAttr{Propagation: unix.MS_PRIVATE})
 }
 

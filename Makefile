@@ -98,17 +98,17 @@ test-integration-other: PICK = -run '^Test[^A]' .
 test-integration-packages: PICK = $$(go -C integration list ./... | tail -n +2)
 $(INTEGRATION): test-integration-%: build
 	@echo "==> integration tests ($(RUNTIMES), part $*)"
-	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
+	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN='$(BIN)' \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -skip "$$(go -C integration run ./rktcompat -left-out)" $(PICK) | $(REPORT)
 
 test-runsc: deps build ## the stage1 oci with gVisor's runsc, which is built first (minutes)
 	@echo "==> the stage1 oci with runsc"
 	@runsc=$$(go -C integration run ./runsc) && { RKT_TEST_RUNSC=$$runsc go test -count=1 -json -run Runsc ./$(PROGRAMS) && \
-	RKT_TEST_RUNTIMES=runsc RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
+	RKT_TEST_RUNTIMES=runsc RKT_TEST_RELEASES=2.4 RKT_TEST_BIN='$(BIN)' \
 	go -C integration test -count=1 -timeout 30m -json -run '$(RUNSC)' .; } | $(REPORT)
 
 test-long: build ## the cases that repeat something, at full length (an hour)
-	@RKT_TEST_LONG=1 RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
+	@RKT_TEST_LONG=1 RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN='$(BIN)' \
 	go -C integration test -count=1 -timeout 3h -json . -outage 1m -fuzz-rpcs 10m | $(REPORT)
 
 test-fuzz: ## every fuzz target for FUZZTIME (2m) (FUZZ=REGEXP)
@@ -116,36 +116,36 @@ test-fuzz: ## every fuzz target for FUZZTIME (2m) (FUZZ=REGEXP)
 
 test-hostile: deps build ## containers that attack, against us, runc and older releases, into docs/ (100 minutes)
 	@echo "==> hostile neighbours"
-	@RKT_TEST_LONG=1 RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/results/hostile.md \
+	@RKT_TEST_LONG=1 RKT_TEST_BIN='$(BIN)' RKT_TEST_DOCUMENT='$(CURDIR)/docs/results/hostile.md' \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 8h -json $(HOSTILE_FLAGS) ./hostile | $(REPORT)
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
-	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/results/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
+	@go -C integration run ./clientsuite -bin '$(BIN)' -document '$(CURDIR)/docs/results/parity.md' -answers '$(CURDIR)/integration/rpcs/runc.json' $(CLIENT_FLAGS)
 
 test-oci: deps build ## the OCI runtime spec, by runtime-tools, with runc and us (OCI_FLAGS)
-	@go -C integration run ./ocisuite -bin $(BIN) -document $(CURDIR)/docs/results/oci.md $(OCI_FLAGS)
+	@go -C integration run ./ocisuite -bin '$(BIN)' -document '$(CURDIR)/docs/results/oci.md' $(OCI_FLAGS)
 
 test-cri: deps build ## pods through CRI, by runc and by us, feature by feature (CRI_FLAGS)
-	@RKT_TEST_EVERY_STAGE1=1 RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/results/kubernetes.md \
+	@RKT_TEST_EVERY_STAGE1=1 RKT_TEST_BIN='$(BIN)' RKT_TEST_DOCUMENT='$(CURDIR)/docs/results/kubernetes.md' \
 	go -C integration test -count=1 -timeout 40m -json $(CRI_FLAGS) ./cri/... | $(REPORT)
 
 test-critest: deps build ## critest, the CRI tools' validation suite, by runc and by us (CRITEST_FLAGS)
-	@go -C integration run ./crisuites -suite critest -bin $(BIN) -document $(CURDIR)/docs/results/kubernetes.md $(CRITEST_FLAGS)
+	@go -C integration run ./crisuites -suite critest -bin '$(BIN)' -document '$(CURDIR)/docs/results/kubernetes.md' $(CRITEST_FLAGS)
 
 test-containerd-cri: deps build ## containerd's own suite of CRI, by runc and by us (CRI_SUITE_FLAGS)
-	@go -C integration run ./crisuites -suite containerd -bin $(BIN) -document $(CURDIR)/docs/results/kubernetes.md $(CRI_SUITE_FLAGS)
+	@go -C integration run ./crisuites -suite containerd -bin '$(BIN)' -document '$(CURDIR)/docs/results/kubernetes.md' $(CRI_SUITE_FLAGS)
 
 test-kubelet: deps build ## static pods of a real kubelet, by runc and by us (KUBELET_FLAGS)
 	@echo "==> static pods of a real kubelet"
-	@RKT_TEST_KUBELET=1 RKT_TEST_BIN=$(BIN) go -C integration test -count=1 -timeout 40m -json $(KUBELET_FLAGS) ./kubelet | $(REPORT)
+	@RKT_TEST_KUBELET=1 RKT_TEST_BIN='$(BIN)' go -C integration test -count=1 -timeout 40m -json $(KUBELET_FLAGS) ./kubelet | $(REPORT)
 
 test-docker: deps build ## a real dockerd and docker, on a bridge of their own (DOCKER_FLAGS)
-	@RKT_TEST_DOCKER=1 RKT_TEST_BIN=$(BIN) \
+	@RKT_TEST_DOCKER=1 RKT_TEST_BIN='$(BIN)' \
 	go -C integration test -count=1 -timeout 30m -json $(DOCKER_FLAGS) ./docker | $(REPORT)
 
 test-buildkit: deps build ## BuildKit with a containerd worker, and containerd-stress, by runc and by us (BUILDKIT_FLAGS)
 	@echo "==> BuildKit and containerd-stress"
-	@RKT_TEST_BUILDKIT=1 RKT_TEST_BIN=$(BIN) \
+	@RKT_TEST_BUILDKIT=1 RKT_TEST_BIN='$(BIN)' \
 	go -C integration test -count=1 -timeout 30m -json $(BUILDKIT_FLAGS) ./clients | $(REPORT)
 
 test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS, ARCH=arm64)
@@ -161,9 +161,9 @@ test-kvm: build kvm ## virtual machines: tests that boot QEMU (KVM_FLAGS)
 	@echo "==> tests that boot machines"
 	@scripts/deps $(QEMU_$(ARCH))
 	@RKT_TEST_KVM='$(BIN)/kvm' CGO_ENABLED=0 go test -count=1 -timeout 60m -json $(KVM_FLAGS) ./stage1/images/kvm/... | $(REPORT)
-	@RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
+	@RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN='$(BIN)' \
 	go -C integration test -count=1 -parallel 1 -timeout 60m -json -run "$$(sed -n '/^func ofMachines/,/^}/s/.*"\(Test.*\)",/^\1$$/p' integration/kvm_test.go | paste -sd '|')" . | $(REPORT)
-	@RKT_TEST_RUNTIMES=kvm RKT_TEST_BIN=$(BIN) go -C integration test -count=1 -timeout 30m -json -run PodsOfMachines ./cri | $(REPORT)
+	@RKT_TEST_RUNTIMES=kvm RKT_TEST_BIN='$(BIN)' go -C integration test -count=1 -timeout 30m -json -run PodsOfMachines ./cri | $(REPORT)
 	@RKT_TEST_KVM='$(BIN)/kvm' go -C integration/release test -count=1 -timeout 30m -json -run PackagesOfMachines ./... | $(REPORT)
 
 # The other tests compare what is in bin/, so this makes a bin/ of its own.
@@ -176,56 +176,56 @@ test-kvm-short: build ## the part of test-kvm that make test runs: two machines,
 
 test-kvm-client: deps build kvm ## containerd's own client suite, with runc's shim and with machines (CLIENT_FLAGS)
 	@scripts/deps $(QEMU_$(ARCH))
-	@go -C integration run ./clientsuite -bin $(BIN) -columns runc,kvm -timeout 3h -document $(CURDIR)/docs/results/parity-kvm.md $(CLIENT_FLAGS)
+	@go -C integration run ./clientsuite -bin '$(BIN)' -columns runc,kvm -timeout 3h -document '$(CURDIR)/docs/results/parity-kvm.md' $(CLIENT_FLAGS)
 
 test-kvm-hostile: deps build kvm ## containers that attack in a machine, each race for half a minute, into docs/ (HOSTILE_FLAGS)
 	@scripts/deps $(QEMU_$(ARCH))
 	@echo "==> hostile neighbours in machines"
-	@RKT_TEST_RUNTIMES=kvm RKT_TEST_LONG=1 RKT_TEST_HOSTILE_SECONDS=$${RKT_TEST_HOSTILE_SECONDS:-30} RKT_TEST_BIN=$(BIN) \
-	RKT_TEST_DOCUMENT=$(CURDIR)/docs/results/hostile-kvm.md \
+	@RKT_TEST_RUNTIMES=kvm RKT_TEST_LONG=1 RKT_TEST_HOSTILE_SECONDS=$${RKT_TEST_HOSTILE_SECONDS:-30} RKT_TEST_BIN='$(BIN)' \
+	RKT_TEST_DOCUMENT='$(CURDIR)/docs/results/hostile-kvm.md' \
 	go -C integration test -count=1 -parallel 1 -timeout 4h -json $(HOSTILE_FLAGS) ./hostile | $(REPORT)
 
 test-kvm-kit: build kvm ## the kit's checks of the stage1 kvm, into docs/
 	@scripts/deps $(QEMU_$(ARCH))
 	@echo "==> the kit's checks of the stage1 kvm"
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && scripts/emulated '$(BIN)' "$$dir/kvm" && \
-	go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md -mark kit-kvm -timeout 15m "$$dir/kvm"
+	go run ./stage1/conformance/compat -rktctl '$(BIN)/rktctl' -document docs/results/stage1-compat.md -mark kit-kvm -timeout 15m "$$dir/kvm"
 
 test-kvm-critest: deps build kvm ## critest, by runc and with machines in both modes (CRITEST_FLAGS)
 	@scripts/deps $(QEMU_$(ARCH))
-	@go -C integration run ./crisuites -suite critest -bin $(BIN) -columns runc,kvm,kvm-shim -timeout 6h -document $(CURDIR)/docs/results/kubernetes.md $(CRITEST_FLAGS)
+	@go -C integration run ./crisuites -suite critest -bin '$(BIN)' -columns runc,kvm,kvm-shim -timeout 6h -document '$(CURDIR)/docs/results/kubernetes.md' $(CRITEST_FLAGS)
 
 test-kvm-docker: deps build kvm ## a real dockerd and docker, with machines (DOCKER_FLAGS)
 	@scripts/deps $(QEMU_$(ARCH))
-	@RKT_TEST_RUNTIMES=kvm RKT_TEST_DOCKER=1 RKT_TEST_BIN=$(BIN) \
+	@RKT_TEST_RUNTIMES=kvm RKT_TEST_DOCKER=1 RKT_TEST_BIN='$(BIN)' \
 	go -C integration test -count=1 -timeout 2h -json $(DOCKER_FLAGS) ./docker | $(REPORT)
 
 compat: deps build ## the kit's results for the bundled stage1s, and the suite of rkt's images, into docs/
-	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md $(addprefix $(BIN)/stage1/,native oci nspawn fly) guide
+	@go run ./stage1/conformance/compat -rktctl '$(BIN)/rktctl' -document docs/results/stage1-compat.md $(foreach s,native oci nspawn fly,'$(BIN)/stage1/$(s)') guide
 	@$(MAKE) --no-print-directory test-rkt
 
 test-rkt: build ## rkt's interface versions 1 to 6 and images, every call and feature, into docs/
 	@echo "==> rkt's interface versions and images (five minutes)"
-	@RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
+	@RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN='$(BIN)' \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -run "$$(go -C integration run ./rktcompat -tests)" . | \
-	go -C integration run ./rktcompat -document $(CURDIR)/docs/results/stage1-compat.md
+	go -C integration run ./rktcompat -document '$(CURDIR)/docs/results/stage1-compat.md'
 
 bench: deps build ## compare with runc's shim and the last recorded run (BENCH_FLAGS, BENCH_JSON=FILE, BENCH_RECORD=1)
-	@go -C integration run ./bench -bin $(BIN) -base '$(CURDIR)/docs/results/performance.json' \
+	@go -C integration run ./bench -bin '$(BIN)' -base '$(CURDIR)/docs/results/performance.json' \
 		-json '$(abspath $(if $(BENCH_RECORD),docs/results/performance.json,$(BENCH_JSON)))' \
 		$(if $(BENCH_RECORD),-document '$(CURDIR)/docs/results/performance.md') $(BENCH_FLAGS)
 	@$(if $(BENCH_RECORD),go -C integration run ./pictures)
 
 bench-kvm: deps build kvm ## compare machines of the stage1 kvm with bare boots, by TCG (BENCH_FLAGS, BENCH_JSON=FILE, BENCH_RECORD=1)
 	@scripts/deps $(QEMU_amd64) e2fsprogs
-	@go -C integration run ./bench -machines -bin $(BIN) -json '$(abspath $(if $(BENCH_RECORD),docs/results/kvm.json,$(BENCH_JSON)))' \
+	@go -C integration run ./bench -machines -bin '$(BIN)' -json '$(abspath $(if $(BENCH_RECORD),docs/results/kvm.json,$(BENCH_JSON)))' \
 		$(if $(BENCH_RECORD),-document '$(CURDIR)/docs/results/kvm.md') $(BENCH_FLAGS)
 
 demo: deps build ## run a container in a private containerd, and print its output
-	@go -C integration run ./demo -bin $(BIN)
+	@go -C integration run ./demo -bin '$(BIN)'
 
 install: build ## install below PREFIX (/usr/local) and DESTDIR
-	@scripts/install $(BIN) '$(DESTDIR)$(PREFIX)'
+	@scripts/install '$(BIN)' '$(DESTDIR)$(PREFIX)'
 
 uninstall: ## remove what make install has installed below PREFIX and DESTDIR
 	@RKT_DATA_DIR="$${RKT_DATA_DIR:-$(DESTDIR)/var/lib/rkt}" scripts/uninstall '$(DESTDIR)$(PREFIX)'
@@ -237,4 +237,4 @@ release-kvm: ## the deb and the rpm of virtual machines, with Debian's kernel, f
 	@VERSION=$(VERSION) REVISION=$(REVISION) scripts/release-kvm '$(DIST)'
 
 clean: ## remove bin/ and dist/
-	rm -rf $(BIN) '$(DIST)'
+	rm -rf '$(BIN)' '$(DIST)'

@@ -54,3 +54,29 @@ func isZero[T comparable](p *T) bool {
 	var none T
 	return p != nil && *p == none
 }
+
+// withoutZeros returns a copy of res without the limits of memory and processors that Ignored names, which would
+// replace those that the cgroup has.
+func withoutZeros(res *specs.LinuxResources) *specs.LinuxResources {
+	r := *res
+	if res.Memory != nil {
+		m := *res.Memory
+		m.Limit, m.Reservation, m.Swap, m.KernelTCP = unlessZero(m.Limit), unlessZero(m.Reservation), unlessZero(m.Swap), unlessZero(m.KernelTCP)
+		r.Memory = &m
+	}
+	if res.CPU != nil {
+		c := *res.CPU
+		c.Shares, c.Quota, c.Period = unlessZero(c.Shares), unlessZero(c.Quota), unlessZero(c.Period)
+		c.RealtimeRuntime, c.RealtimePeriod = unlessZero(c.RealtimeRuntime), unlessZero(c.RealtimePeriod)
+		r.CPU = &c
+	}
+	return &r
+}
+
+// unlessZero returns the pointer, or nil if the value is zero.
+func unlessZero[T comparable](p *T) *T {
+	if isZero(p) {
+		return nil
+	}
+	return p
+}

@@ -40,6 +40,7 @@ func (g *Group) update(h *hierarchies, res *specs.LinuxResources) (undo func() e
 	if len(res.Devices) > 0 && !reflect.DeepEqual(res.Devices, g.limits.Devices) {
 		return nil, errors.New("linux.resources.devices: cannot be changed")
 	}
+	res = withoutZeros(res)
 	old := g.limits
 	merged := merge(old, res)
 	for _, r := range []*specs.LinuxResources{res, merged} {

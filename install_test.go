@@ -342,6 +342,59 @@ func TestAnInstallationAfterARemovalKeepsNothing(t *testing.T) {
 	differs(t, i.files(t), fresh)
 }
 
+// A full disk, for example.
+func TestAnInstallationThatFailsSaysSoAndLeavesTheOldOne(t *testing.T) {
+	i := newInstallation(t)
+	bin := builtFiles(t, "v1")
+	i.must(t, "scripts/install", bin, i.prefix)
+	before := i.files(t)
+	out, code := i.run(t, "sh", "-c", `{ echo "bin/rktctl 0755 file - $0/rktctl"; echo "bin/other 0755 file - $0/nosuch"; } | scripts/place "$1"`, bin, i.prefix)
+	if code == 0 || !strings.Contains(out, "nosuch") {
+		t.Errorf("it has ended with %d: %s", code, out)
+	}
+	differs(t, i.files(t), before)
+}
+
+func TestNothingIsRemovedIfItIsNotKnownWhetherPodsLive(t *testing.T) {
+	i := newInstallation(t)
+	i.must(t, "scripts/install", builtFiles(t, "v1"), i.prefix)
+	writeFile(t, filepath.Join(i.prefix, "libexec/containerd-shim-rkt/retire"), "#!/bin/sh\nexit 2\n", 0o755)
+	before := i.files(t)
+	if out, code := i.run(t, "scripts/uninstall", i.prefix); code != 1 || !strings.Contains(out, "nothing is removed") {
+		t.Errorf("it has ended with %d: %s", code, out)
+	}
+	differs(t, i.files(t), before)
+}
+
+func TestARemovalThatWasInterruptedIsRepeated(t *testing.T) {
+	const own = "libexec/containerd-shim-rkt"
+	for _, last := range []string{own + "/uninstall", inventoryPath} { // what is left beside the shim and the inventory
+		i := newInstallation(t)
+		i.must(t, "scripts/install", builtFiles(t, "v1"), i.prefix)
+		if err := os.MkdirAll(filepath.Join(i.data, "pods/run/a"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		i.must(t, filepath.Join(i.prefix, own, "retire"))
+		again := filepath.Join(i.prefix, own, "uninstall")
+		if last == inventoryPath {
+			again = "scripts/uninstall"
+			for _, name := range []string{"retire", "uninstall"} {
+				if err := os.Remove(filepath.Join(i.prefix, own, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := os.Remove(filepath.Join(i.prefix, "bin/rktctl")); err != nil {
+			t.Fatal(err)
+		}
+		i.must(t, again, i.prefix)
+		files := i.files(t)
+		if files["bin/containerd-shim-rkt-v1"] == "" || files[own+"/kept/retire"] == "" || files[own+"/retire"] != "" || files[inventoryPath] != "" {
+			t.Errorf("after %s: %v", last, files)
+		}
+	}
+}
+
 // With another data directory than the default, the servers tell that pods live.
 func TestAServerOfAReplacedProgramIsALivingPod(t *testing.T) {
 	for program, path := range map[string]string{
@@ -371,7 +424,7 @@ func replacedProgram(t *testing.T, program, path string) {
 	i.must(t, retire, "undo")
 	_ = server.Process.Kill()
 	_ = server.Wait()
-	if out, code := i.run(t, retire); code != 1 {
+	if out, code := i.run(t, retire); code != 3 {
 		t.Errorf("no server runs, and it answers %d: %s", code, out)
 	}
 }

@@ -164,6 +164,25 @@ func TestANodeWithoutPodsIsRemovedAtOnce(t *testing.T) {
 	}
 }
 
+// The container of a DaemonSet may end at any time, and is started again.
+func TestARestartThatFailedIsMadeUpFor(t *testing.T) {
+	i := newInstaller(t)
+	i.payload("v1")
+	for _, verb := range []string{"install", "remove"} {
+		cmd := exec.CommandContext(t.Context(), "../../contrib/deploy/node", verb)
+		cmd.Env = append(append(os.Environ(), i.env...), "RESTART=exit 1")
+		if out, err := cmd.CombinedOutput(); err == nil {
+			t.Errorf("%s: containerd was not restarted, and it said %s", verb, out)
+		}
+		if out, restarted := i.node(verb); !restarted {
+			t.Errorf("%s again: containerd was not restarted, and it said %s", verb, out)
+		}
+		if out, restarted := i.node(verb); restarted {
+			t.Errorf("%s once more: containerd was restarted for nothing, and it said %s", verb, out)
+		}
+	}
+}
+
 func TestANodeWhoseContainerdReadsNoDropInsIsRefused(t *testing.T) {
 	i := newInstaller(t)
 	i.payload("v1")

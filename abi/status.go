@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // StatusDir is the directory of exit records, relative to the pod directory.
@@ -96,76 +97,101 @@ func parseTime(v string) (time.Time, error) {
 	return time.Unix(s, int64(n)), nil
 }
 
+// maxStatus is the size up to which a record is read. A stage1 has written it, or an app of an image of rkt's.
+const maxStatus = 4096
+
 // ReadStatus reads the status of an app or exec from the directory StatusDir of a pod.
 // The error is fs.ErrNotExist until the process has ended.
 func ReadStatus(dir, app, exec string) (Status, error) {
-	path := StatusPath(dir, app, exec)
-	b, err := os.ReadFile(path)
+	pod, below := split(dir)
+	text, mtime, err := ReadBelow(pod, StatusPath(below, app, exec), maxStatus)
 	if err != nil {
 		return Status{}, err
 	}
-	mtime := time.Now()
-	if st, err := os.Stat(path); err == nil {
-		mtime = st.ModTime()
-	}
-	s, err := ParseStatus(b, mtime)
+	s, err := ParseStatus(text, mtime)
 	if err != nil {
-		return Status{}, fmt.Errorf("%s: %w", path, err)
+		return Status{}, fmt.Errorf("%s: %w", StatusPath(dir, app, exec), err)
 	}
 	return s, nil
+}
+
+// split divides the path of a directory of records into that of the pod and StatusDir, in which links are not followed.
+func split(dir string) (pod, below string) {
+	dir = filepath.Clean(dir)
+	if pod, ok := strings.CutSuffix(dir, StatusDir); ok && (pod == "" || strings.HasSuffix(pod, "/")) {
+		return filepath.Clean(pod), StatusDir
+	}
+	return dir, "."
+}
+
+// in calls f with a descriptor of the directory in which the record of an app or exec is, and the record's name there.
+func in(op, dir, app, exec string, f func(fd int, name string) error) error {
+	pod, below := split(dir)
+	path := StatusPath(below, app, exec)
+	fd, err := openBelow(pod, filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY)
+	if err == nil {
+		err = errors.Join(f(fd, filepath.Base(path)), unix.Close(fd))
+	}
+	if err != nil {
+		return &os.PathError{Op: op, Path: StatusPath(dir, app, exec), Err: err}
+	}
+	return nil
 }
 
 // WriteStatus records an exit by rename, so that a reader sees the whole record or
 // none. It writes to the file that ReserveStatus has made, if there is one.
 func WriteStatus(dir, app, exec string, s Status) error {
-	path := StatusPath(dir, app, exec)
 	if exec != "" {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		err := in("mkdir", dir, app+".exec", "", func(fd int, name string) error {
+			if err := unix.Mkdirat(fd, name, 0o755); err != unix.EEXIST {
+				return err
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
-	spare := sparePath(path)
-	if err := overwrite(spare, s.Format()); err != nil {
-		return err
-	}
-	if err := again(func() error { return syscall.Rename(spare, path) }); err != nil {
-		return &os.LinkError{Op: "rename", Old: spare, New: path, Err: err}
-	}
-	return nil
+	return in("write", dir, app, exec, func(fd int, name string) error {
+		if err := overwrite(fd, spareOf(name), s.Format()); err != nil {
+			return err
+		}
+		return again(func() error { return unix.Renameat(fd, spareOf(name), fd, name) })
+	})
 }
 
 // overwrite makes text the content of a file. It does not use O_TRUNC, which would free a
 // reserved block. An os.File takes twice as many system calls.
-func overwrite(path string, text []byte) error {
+func overwrite(dir int, name string, text []byte) error {
 	var fd int
 	err := again(func() (err error) {
-		fd, err = syscall.Open(path, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_CLOEXEC, 0o644)
+		fd, err = unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
 		return err
 	})
+	if err == unix.EEXIST {
+		fd, err = openFile(dir, name, unix.O_WRONLY)
+	}
 	if err != nil {
-		return &os.PathError{Op: "open", Path: path, Err: err}
+		return err
 	}
 	for rest := text; len(rest) > 0 && err == nil; {
 		var n int
 		err = again(func() (err error) {
-			n, err = syscall.Write(fd, rest)
+			n, err = unix.Write(fd, rest)
 			return err
 		})
 		rest = rest[max(n, 0):]
 	}
 	if err == nil {
-		err = again(func() error { return syscall.Ftruncate(fd, int64(len(text))) })
+		err = again(func() error { return unix.Ftruncate(fd, int64(len(text))) })
 	}
-	if err = errors.Join(err, syscall.Close(fd)); err != nil {
-		return &os.PathError{Op: "write", Path: path, Err: err}
-	}
-	return nil
+	return errors.Join(err, unix.Close(fd))
 }
 
 // again repeats a system call that a signal interrupts.
 func again(call func() error) error {
 	for {
-		if err := call(); err != syscall.EINTR {
+		if err := call(); err != unix.EINTR {
 			return err
 		}
 	}
@@ -177,20 +203,18 @@ const reserved = 64
 // ReserveStatus makes a spare file for the record of an app's exit. The file has an inode,
 // a block and an entry in the directory, so that the record can be written on a full disk.
 func ReserveStatus(dir, app string) error {
-	return overwrite(sparePath(StatusPath(dir, app, "")), make([]byte, reserved))
+	return in("reserve", dir, app, "", func(fd int, name string) error { return overwrite(fd, spareOf(name), make([]byte, reserved)) })
 }
 
-// sparePath returns the path to which a record is written before it is renamed to path.
-func sparePath(path string) string {
-	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".spare")
-}
+// spareOf returns the name of the file to which a record is written before it is renamed.
+func spareOf(name string) string { return "." + name + ".spare" }
 
 // RemoveStatus removes the record of an exec from the directory StatusDir of a pod, if
 // there is one.
 func RemoveStatus(dir, app, exec string) error {
-	err := syscall.Unlink(StatusPath(dir, app, exec))
-	if err != nil && err != syscall.ENOENT && err != syscall.ENOTDIR {
-		return &os.PathError{Op: "unlink", Path: StatusPath(dir, app, exec), Err: err}
+	err := in("unlink", dir, app, exec, func(fd int, name string) error { return unix.Unlinkat(fd, name, 0) })
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAStatusSurvivesTheFile(t *testing.T) {
@@ -76,7 +79,7 @@ func TestARecordIsWrittenToTheRoomThatWasReserved(t *testing.T) {
 	if n := len(longest.Format()); n > reserved {
 		t.Errorf("a record has up to %d bytes, reserved are %d", n, reserved)
 	}
-	room, err := os.Stat(sparePath(StatusPath(dir, "app", "")))
+	room, err := os.Stat(filepath.Join(dir, spareOf("app")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,5 +113,63 @@ func TestTheRecordOfAnExecCanBeRemovedTwice(t *testing.T) {
 	}
 	if _, err := ReadStatus(dir, "app", "probe"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after its removal: %v", err)
+	}
+}
+
+// Programs in the pods of rkt's images can write to the directory of records.
+func TestRecordsLeadToNoFileOfTheHost(t *testing.T) {
+	const host = "a file of the host that is longer than any record of an exit, which has sixty-four bytes at most\n"
+	for name, hostile := range map[string]func(t *testing.T, hosts, records string) error{
+		"the record": func(t *testing.T, hosts, records string) error { return os.Symlink(hosts+"/file", records+"/app") },
+		"its spare": func(t *testing.T, hosts, records string) error {
+			return os.Symlink(hosts+"/file", records+"/.app.spare")
+		},
+		"where records are": func(t *testing.T, hosts, records string) error {
+			return errors.Join(os.Remove(records), os.Symlink(hosts, records))
+		},
+		"where execs' are": func(t *testing.T, hosts, records string) error { return os.Symlink(hosts, records+"/app.exec") },
+		"a fifo":           func(t *testing.T, hosts, records string) error { return unix.Mkfifo(records+"/app", 0o600) },
+		"a fifo as spare":  func(t *testing.T, hosts, records string) error { return unix.Mkfifo(records+"/.app.spare", 0o600) },
+		"a device":         func(t *testing.T, hosts, records string) error { return os.Symlink("/dev/zero", records+"/app") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			hosts, records := filepath.Join(base, "host"), filepath.Join(base, "pod", StatusDir)
+			for _, dir := range []string{hosts, records} {
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, file := range []string{"file", "app", "probe", ".app.spare"} {
+				if err := os.WriteFile(filepath.Join(hosts, file), []byte(host), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := hostile(t, hosts, records); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan bool)
+			go func() {
+				defer close(done)
+				for _, exec := range []string{"", "probe"} {
+					if s, err := ReadStatus(records, "app", exec); err == nil {
+						t.Errorf("read %+v", s)
+					}
+					_ = WriteStatus(records, "app", exec, Status{Code: 1})
+					_ = RemoveStatus(records, "app", "probe")
+				}
+				_ = ReserveStatus(records, "app")
+			}()
+			select {
+			case <-done:
+			case <-time.After(10 * time.Second):
+				t.Fatal("it waits")
+			}
+			for _, file := range []string{"file", "app", "probe", ".app.spare"} {
+				if text, err := os.ReadFile(filepath.Join(hosts, file)); err != nil || string(text) != host {
+					t.Errorf("the host's %s is %q, %v", file, text, err)
+				}
+			}
+		})
 	}
 }

@@ -52,6 +52,21 @@ func unpack(ctx context.Context, file string, to *os.Root, left *int64, wanted f
 	return digestText(h), nil
 }
 
+// A path of an image has at most maxPath bytes and maxDepth directories: to make a file takes as many steps as it has directories,
+// and so does each step.
+const (
+	maxPath  = 3 << 10
+	maxDepth = 256
+)
+
+// checkPlace refuses a path that takes too long to make, or that the kernel could not name below the directory of an image.
+func checkPlace(name string) error {
+	if len(name) > maxPath || strings.Count(name, "/") > maxDepth {
+		return invalid("entry %.80q… has more than %d bytes or %d directories in its path", name, maxPath, maxDepth)
+	}
+	return nil
+}
+
 func all(*tar.Header) bool { return true }
 
 // decompress recognises the compression of an ACI by its first bytes.
@@ -115,6 +130,9 @@ func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
 	}
 	if name == "." {
 		return nil
+	}
+	if err := checkPlace(name); err != nil {
+		return err
 	}
 	if name == "manifest" && hdr.Typeflag != tar.TypeReg {
 		return invalid("it has to be a regular file")

@@ -180,6 +180,8 @@ func TestAnACICannotReachOutOfItsTree(t *testing.T) {
 		"a device":                   {device},
 		"the same file twice":        {file("rootfs/x", ""), file("rootfs/x", "")},
 		"a manifest that is a link":  {link(tar.TypeSymlink, "manifest", "/etc/passwd")},
+		"a path of many parts":       {file("rootfs/"+strings.Repeat("a/", 300)+"x", "")},
+		"a long path":                {file("rootfs/"+strings.Repeat(strings.Repeat("a", 200)+"/", 20)+"x", "")},
 		"a pair of links":            {link(tar.TypeSymlink, "rootfs/a", "b"), link(tar.TypeSymlink, "rootfs/b", outside), file("rootfs/a/x", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,6 +214,23 @@ func TestWhatIsNoACIIsRefused(t *testing.T) {
 	}
 	if _, err := openStore(t).Image(t.Context(), "/nonexistent.aci", ""); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
+	}
+}
+
+// Of a sparse file the tar has few bytes.
+func TestAnArchiveMayNotUnpackToMoreThanAnImage(t *testing.T) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range []string{"blobs/sha256/a", "blobs/sha256/b"} {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg, Size: 0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.WriteHeader(&tar.Header{Name: "blobs/sha256/c", Mode: 0o644, Typeflag: tar.TypeReg, Size: maxImage + 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := extractLayout(t.Context(), writeACI(t, b.Bytes()), t.TempDir()); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("error %v", err)
 	}
 }
 

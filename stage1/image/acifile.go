@@ -151,6 +151,9 @@ func (a *aci) read(ctx context.Context) error {
 		if !ok && hdr.Typeflag != tar.TypeXGlobalHeader {
 			return errNoPlace(hdr.Name)
 		}
+		if err := checkPlace(name); err != nil {
+			return err
+		}
 		if hdr.Typeflag == tar.TypeLink {
 			links[name] = path.Clean(hdr.Linkname)
 		}

@@ -77,6 +77,9 @@ func walkTar(ctx context.Context, b io.Reader, budget *int64, visit func(name st
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
+		if err := checkPlace(hdr.Name); err != nil {
+			return err
+		}
 		if slices.Contains(strings.Split(hdr.Name, "/"), "..") {
 			return invalid("entry %q leads out of the image", hdr.Name)
 		}

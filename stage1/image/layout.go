@@ -163,12 +163,16 @@ func extractLayout(ctx context.Context, file, to string) error {
 		return err
 	}
 	defer f.Close()
+	left := int64(maxImage)
 	for {
 		hdr, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil && isLayoutFile(hdr) {
+			if left -= hdr.Size; left < 0 { // not the bytes in the tar, of which a sparse file has fewer
+				return errTooLong()
+			}
 			err = extractBlob(root, path.Clean(hdr.Name), r)
 		}
 		if err = errors.Join(err, ctx.Err()); err != nil {
@@ -185,6 +189,6 @@ func extractBlob(root *os.Root, name string, r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("entry %q: %w", name, err)
 	}
-	_, err = io.Copy(f, io.LimitReader(r, maxImage)) // the holes of a sparse file may be huge
+	_, err = io.Copy(f, r)
 	return errors.Join(err, f.Close())
 }

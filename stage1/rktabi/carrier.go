@@ -191,7 +191,7 @@ func (s *mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
 	var m *mux
 	// Go on after the end of the app, because its output can still be read.
 	err = files.until(ctx, s.run.Call.Ended, func() (_ bool, err error) {
-		m, err = readMux(place, app)
+		m, err = readMux(dir, app)
 		return err == nil, nil // the file may be half written
 	})
 	return m, err
@@ -242,25 +242,16 @@ func (r *carrier) resize() error {
 	return r.resizeLocked()
 }
 
-// openTerminal opens the app's terminal at the first path that leads to one. It keeps the
-// terminal open while the app runs, because the multiplexer would end if stage 0 closed the
-// terminal before the app has opened it.
-func (r *carrier) openTerminal(paths ...string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, path := range paths {
-		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			continue
-		}
-		if _, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err != nil {
-			_ = unix.Close(fd)
-			continue
-		}
-		r.tty = os.NewFile(uintptr(fd), path)
-		_ = r.resizeLocked() // a terminal without a size works
+// keepTerminal keeps the app's terminal, if it was found, open while the app runs, because the multiplexer would end if stage 0
+// closed the terminal before the app has opened it.
+func (r *carrier) keepTerminal(tty *os.File) {
+	if tty == nil {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tty = tty
+	_ = r.resizeLocked() // a terminal without a size works
 }
 
 func (r *carrier) closeTerminals() {

@@ -3,6 +3,7 @@ package rktabi
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/appc/spec/schema"
@@ -30,20 +31,39 @@ func TestLinksInAPodsTreeLeadStage0ToNoFileOfTheHost(t *testing.T) {
 		target string // in the host's directory
 		do     func(t *testing.T, dir string)
 	}{
-		"the environment":         {"rkt/env/" + app, "file", write},
-		"where environments are":  {"rkt/env", ".", write},
-		"where the app is":        {"opt/stage2/" + app, ".", write},
-		"where apps are":          {"opt/stage2", ".", write},
-		"the app's manifest":      {"opt/stage2/" + app + "/manifest", "file", write},
-		"the mark of its making":  {"rkt/status/" + app + "-created", "file", write},
-		"the mark of its start":   {"rkt/status/" + app + "-started", "file", func(_ *testing.T, dir string) { _ = immutable.MarkStarted(dir, app) }},
-		"where marks are":         {"rkt/status", ".", func(_ *testing.T, dir string) { _ = immutable.MarkStarted(dir, app) }},
-		"a unit of its systemd":   {ownUnits + "/a.conf", "file", func(_ *testing.T, dir string) { _ = putUnit(dir, "a.conf", "x") }},
-		"where units are":         {ownUnits, ".", func(_ *testing.T, dir string) { _ = putUnit(dir, "new/a.conf", "x") }},
-		"what is erased":          {"rkt/env", ".", func(_ *testing.T, dir string) { _ = eraseInTree(&immutable.Composition{Dir: dir, Name: "file"}) }},
-		"where its streams are":   {"rkt/" + muxDir, ".", func(_ *testing.T, dir string) { _, _ = openMuxDir(dir, "rkt/"+muxDir+"/"+app) }},
-		"its own files, upwards":  {"rkt/env/" + app, "../pod/shim.json", write},
-		"its own state, upwards":  {"rkt/status", "../pod", func(_ *testing.T, dir string) { _ = immutable.MarkStarted(dir, app) }},
+		"the environment":        {"rkt/env/" + app, "file", write},
+		"where environments are": {"rkt/env", ".", write},
+		"where the app is":       {"opt/stage2/" + app, ".", write},
+		"where apps are":         {"opt/stage2", ".", write},
+		"the app's manifest":     {"opt/stage2/" + app + "/manifest", "file", write},
+		"the mark of its making": {"rkt/status/" + app + "-created", "file", write},
+		"the mark of its start":  {"rkt/status/" + app + "-started", "file", func(_ *testing.T, dir string) { _ = immutable.MarkStarted(dir, app) }},
+		"where marks are":        {"rkt/status", ".", func(_ *testing.T, dir string) { _ = immutable.MarkStarted(dir, app) }},
+		"a unit of its systemd":  {ownUnits + "/a.conf", "file", func(_ *testing.T, dir string) { _ = putUnit(dir, "a.conf", "x") }},
+		"where units are":        {ownUnits, ".", func(_ *testing.T, dir string) { _ = putUnit(dir, "new/a.conf", "x") }},
+		"what is erased":         {"rkt/env", ".", func(_ *testing.T, dir string) { _ = eraseInTree(&immutable.Composition{Dir: dir, Name: "file"}) }},
+		"where its streams are":  {"rkt/" + muxDir, ".", func(_ *testing.T, dir string) { _, _ = openMuxDir(dir, "rkt/"+muxDir+"/"+app) }},
+		"its own files, upwards": {"rkt/env/" + app, "../pod/shim.json", write},
+		"its own state, upwards": {"rkt/status", "../pod", func(_ *testing.T, dir string) { _ = immutable.MarkStarted(dir, app) }},
+		"its endpoints": {"rkt/" + muxDir + "/" + app + "/endpoints", "file", func(t *testing.T, dir string) {
+			if m, err := readMux(dir, app); err == nil {
+				t.Errorf("read %+v", m)
+			}
+		}},
+		"where its sockets are": {"rkt/" + muxDir, ".", func(t *testing.T, dir string) {
+			m := &mux{pod: dir, dir: filepath.Join(stage1.RktDir, muxDir), sockets: map[string]string{"stdout": "file"}}
+			if _, err := m.dial("stdout"); err == nil || !strings.Contains(err.Error(), "symbolic links") {
+				t.Errorf("dial: %v", err)
+			}
+		}},
+		"its terminal": {"rkt/" + muxDir + "/" + app + "/stage2-pts", "file", func(t *testing.T, dir string) {
+			if _, err := openPTY(dir, filepath.Join(stage1.RktDir, muxDir, app, "stage2-pts")); err == nil {
+				t.Error("it was opened")
+			}
+			if _, err := openPTY("/dev", "null"); err != errNoPTY {
+				t.Errorf("another device: %v", err)
+			}
+		}},
 		"the fifo of its streams": {"rkt/" + muxDir + "/" + app + "/stdout", "file", makeStdout},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
 // muxDir is the directory below rkt/ in which rkt's multiplexer has a directory of sockets
@@ -22,15 +25,20 @@ const muxDir = "iottymux"
 
 // mux describes the multiplexer of an app's streams.
 type mux struct {
-	dir     string            // of its sockets, as stage 0 sees it
+	pod     string            // the pod's directory
+	dir     string            // of its sockets, below pod
 	leader  int               // the pod's first process
 	sockets map[string]string // file names by stream
 }
 
+// maxEndpoints is the size up to which the file endpoints is read. Programs in the pod can write to it.
+const maxEndpoints = 64 << 10
+
 // readMux reads the file endpoints of the multiplexer. The paths in the file are paths
 // inside the pod.
-func readMux(dir, app string) (*mux, error) {
-	text, err := os.ReadFile(filepath.Join(dir, "endpoints"))
+func readMux(pod, app string) (*mux, error) {
+	m := &mux{pod: pod, dir: filepath.Join(stage1.RktDir, muxDir, app), sockets: map[string]string{}}
+	text, _, err := abi.ReadBelow(pod, filepath.Join(m.dir, "endpoints"), maxEndpoints)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +48,6 @@ func readMux(dir, app string) (*mux, error) {
 	if err := json.Unmarshal(text, &endpoints); err != nil {
 		return nil, fmt.Errorf("endpoints of app %s: %w", app, err)
 	}
-	m := &mux{dir: dir, sockets: map[string]string{}}
 	for _, t := range endpoints.Targets {
 		if t.Domain == "unix" && path.Dir(t.Address) == path.Join("/rkt", muxDir, app) {
 			m.sockets[t.Name] = path.Base(t.Address)
@@ -59,13 +66,13 @@ func (m *mux) dial(stream string) (*net.UnixConn, error) {
 	if name == "" {
 		return nil, errNoSocket
 	}
-	// Do not follow a link, because it might lead to a socket of the host.
-	fd, err := unix.Open(filepath.Join(m.dir, name), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	// A link might lead to a socket of the host.
+	socket, err := abi.OpenBelow(m.pod, filepath.Join(m.dir, name), unix.O_PATH)
 	if err != nil {
 		return nil, fmt.Errorf("open the socket of %s: %w", stream, err)
 	}
-	defer unix.Close(fd)
-	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: procFD(uintptr(fd))})
+	defer socket.Close()
+	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: procFD(socket.Fd())})
 }
 
 // connect moves the app's data over the multiplexer's sockets until the streams have ended.
@@ -109,18 +116,50 @@ func (r *carrier) connect(m *mux, over <-chan struct{}) error {
 		defer own.Close()
 	}
 	if r.terminal {
-		r.openTerminal(m.ptys()...)
+		r.keepTerminal(m.pty())
 		defer r.closeTerminals()
 	}
 	r.pump(conns, over)
 	return nil
 }
 
-// ptys returns the paths at which the multiplexer may have bound an app's terminal in the
-// pod's mount namespace: below the pod's root, or below the host's.
-func (m *mux) ptys() []string {
+// pty opens the app's terminal where the multiplexer may have bound it in the pod's mount namespace: below the pod's
+// root, or below the host's. It returns nil if it is at neither place.
+func (m *mux) pty() *os.File {
 	root, name := filepath.Join("/proc", strconv.Itoa(m.leader), "root"), "stage2-pts"
-	return []string{filepath.Join(root, "rkt", muxDir, filepath.Base(m.dir), name), filepath.Join(root, m.dir, name)}
+	for _, at := range []struct{ dir, path string }{
+		{root, filepath.Join(stage1.RktInTree, muxDir, filepath.Base(m.dir), name)}, {filepath.Join(root, m.pod), filepath.Join(m.dir, name)},
+	} {
+		if f, err := openPTY(at.dir, at.path); err == nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// errNoPTY is the error for a file that is no terminal of a devpts.
+var errNoPTY = errors.New("not a pseudo terminal")
+
+// openPTY opens a terminal below a directory of a pod. It opens nothing else: to open another device may have an effect.
+func openPTY(dir, path string) (*os.File, error) {
+	f, err := abi.OpenBelow(dir, path, unix.O_PATH)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, err
+	}
+	const first, last = 136, 143 // the majors of the other ends of pseudo terminals
+	if major := unix.Major(st.Rdev); st.Mode&unix.S_IFMT != unix.S_IFCHR || major < first || major > last {
+		return nil, errNoPTY
+	}
+	fd, err := unix.Open(procFD(f.Fd()), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // polled replaces a file by a duplicate. Closing the duplicate ends its reads and writes.

@@ -29,6 +29,10 @@ const (
 // maxEntries is the largest number of files in an archive.
 const maxEntries = 1 << 16
 
+// maxNames is how many bytes the names of files in an archive, and the targets of their links, have together at most. They stay in
+// memory.
+const maxNames = 16 << 20
+
 // tarball is a tar with an OCI image layout or with images of `docker save`. It implements
 // image.Blobs. Its files are read from the tar at their places.
 type tarball struct {
@@ -98,6 +102,7 @@ func openArchive(file string, store *Store) (_ *tarball, err error) {
 		return nil, err
 	}
 	r := tar.NewReader(a.file)
+	names := 0
 	for n := 0; ; n++ {
 		hdr, err := r.Next()
 		if errors.Is(err, io.EOF) && n > 0 {
@@ -105,6 +110,11 @@ func openArchive(file string, store *Store) (_ *tarball, err error) {
 		}
 		if err == nil && n == maxEntries {
 			err = fmt.Errorf("more than %d files", maxEntries)
+		}
+		if err == nil {
+			if names += len(hdr.Name) + len(hdr.Linkname); names > maxNames {
+				err = fmt.Errorf("the names of its files have more than %d bytes", maxNames)
+			}
 		}
 		if err == nil {
 			err = a.add(hdr)

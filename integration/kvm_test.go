@@ -41,6 +41,7 @@ func ofMachines() []string {
 		"TestImagesOfErofsAreReadOnlyRoots",
 		"TestAMachineHasTheBlockDevicesOfItsContainersAndNoOthers",
 		"TestAMachineReadsWhatWasWrittenToItsVolumesAMomentBefore",
+		"TestAMachineHasTheGroupsAndListsOfAccessOfItsVolumes",
 		"TestAMachineHasTheAddressesOfItsNetworkNamespace",
 		"TestAMachineHasTheAddressesThatItsNamespaceGetsBeforeStart",
 		"TestANetworkThatAMachineCannotHaveIsRefusedByName",

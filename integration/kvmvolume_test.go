@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -163,5 +164,53 @@ func TestAMachineReadsWhatWasWrittenToItsVolumesAMomentBefore(t *testing.T) {
 			c.exec(t, nil, second.ID(), "sh", "-c", "printf '"+text+"' >/data/file").must(t)
 			expect(first.ID(), file, text)
 		}
+	})
+}
+
+// A volume of Kubernetes with an fsGroup belongs to root and to a group that its users have beside their own.
+func TestAMachineHasTheGroupsAndListsOfAccessOfItsVolumes(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		volume := t.TempDir()
+		if err := errors.Join(os.Chown(volume, 0, 2000), unix.Chmod(volume, 0o2775)); err != nil {
+			t.Fatal(err)
+		}
+		file := func(name string, mode os.FileMode, gid int, user, group, mask byte) {
+			t.Helper()
+			path := filepath.Join(volume, name)
+			list := []byte{2, 0, 0, 0} // of user 1000 beside the owners
+			for _, entry := range [][3]int{{1, 6, -1}, {2, int(user), 1000}, {4, int(group), -1}, {16, int(mask), -1}, {32, 0, -1}} {
+				list = append(list, byte(entry[0]), 0, byte(entry[1]), 0)
+				list = binary.LittleEndian.AppendUint32(list, uint32(entry[2]))
+			}
+			write(t, path, name)
+			if err := errors.Join(os.Chmod(path, mode), os.Chown(path, 0, gid), unix.Setxattr(path, "system.posix_acl_access", list, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file("granted", 0o600, 0, 4, 0, 4)
+		file("denied", 0o600, 1000, 0, 0, 6)
+		script := `cat granted; cat denied 2>&1; touch made && mkdir dir && mkfifo dir/fifo && stat -c '%u:%g %F' made dir dir/fifo; touch /etc/made 2>&1; rm made`
+		task := c.running(t, []string{"testprog", "sleep", "1000"}, bound(volume, "/volume"))
+		ctx := c.context(t)
+		spec := process(t, ctx, task, "sh", "-c", script)
+		spec.Cwd, spec.User = "/volume", specs.User{UID: 1000, GID: 1000, AdditionalGids: []uint32{2000}}
+		spec.Capabilities = &specs.LinuxCapabilities{}
+		var out streams
+		e, err := task.Exec(ctx, "e", spec, out.creator(c, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		exited := c.wait(t, e)
+		if err := e.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, exited, 0)
+		awaitOutput(t, e)
+		deleteTask(t, ctx, e)
+		want := "granted" + "cat: can't open 'denied': Permission denied\n" + "1000:2000 regular empty file\n1000:2000 directory\n1000:2000 fifo\n" + "touch: /etc/made: Permission denied\n"
+		if got := out.stdout.String(); got != want {
+			t.Errorf("it says %q, not %q", got, want)
+		}
+		c.killAndDrop(t, task)
 	})
 }

@@ -38,7 +38,7 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	}
 	argv := []string{
 		virtiofsd, "-f", "--fd=3", "-o", "source=" + s.Dir, "-o", "cache=" + cache,
-		"-o", fmt.Sprintf("timeout=%d", s.Timeout/time.Second), "-o", "sandbox=namespace", "-o", "xattr",
+		"-o", fmt.Sprintf("timeout=%d", s.Timeout/time.Second), "-o", "sandbox=namespace", "-o", "xattr", "-o", "posix_acl",
 		"--rlimit-nofile=" + strconv.FormatUint(maxOpen(), 10),
 	}
 	own := &ownMounts{share: s}
@@ -48,8 +48,10 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 		files: []*os.File{listener},
 		sys:   syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET},
 	}
+	virtiofsd.prepare = keepRights
 	if s.Tree != nil {
-		virtiofsd.prepare, virtiofsd.started = own.enter, own.leave
+		virtiofsd.prepare = func() error { return errors.Join(keepRights(), own.enter()) }
+		virtiofsd.started = own.leave
 	}
 	p, err := start(c, virtiofsd)
 	conn, dialErr := dial()
@@ -62,6 +64,17 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 		return nil, nil, fmt.Errorf("share %s: %w", s.Tag, err)
 	}
 	return p, conn, nil
+}
+
+// keepRights lets virtiofsd keep its capabilities when it makes a file as a user of the machine. As that user it is in none of
+// the user's supplementary groups, so that the host would refuse a file in a directory of such a group, which an fsGroup of
+// Kubernetes is. The machine's kernel has found that the user may make it.
+func keepRights() error {
+	const noSetUIDFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, noSetUIDFixup, 0, 0, 0); err != nil {
+		return fmt.Errorf("let virtiofsd keep its capabilities: %w", err)
+	}
+	return nil
 }
 
 // ownMounts is the mount namespace in which virtiofsd starts: a copy of the host's, in which the tree of a

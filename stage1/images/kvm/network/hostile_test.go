@@ -181,11 +181,13 @@ func TestTheEndOfAMachineLeavesNothing(t *testing.T) {
 	pod, clients := newPod(t)
 	m := newMachine(t, pod)
 	m.take()
+	contains(t, pod.ip("link show eth0"), "ALLMULTI") // its multicast groups are the machine's
 	pod.run(foreign...)
 	for tap := range m.nics {
 		m.unplug(tap)
 	}
 	must(t, m.Network.Close())
+	lacks(t, pod.ip("link show eth0"), "ALLMULTI")
 	lacks(t, pod.ip("link"), "tap")
 	shown := pod.run("tc", "filter", "show", "dev", "eth0", "ingress")
 	lacks(t, shown, "mirred")

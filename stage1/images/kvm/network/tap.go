@@ -20,6 +20,8 @@ type Tap struct {
 	index uint32 // of the tap, in the namespace
 	link  uint32 // the index of the link that it stands for
 
+	allMulticast bool // the link has IFF_ALLMULTI for it
+
 	// held has the frames of the link, until Release. QEMU discards those that it receives before it has the NIC,
 	// and the machine those that it receives before it has the address.
 	held      *os.File
@@ -57,11 +59,34 @@ func newTap(conn *rtnetlink.Conn, namespace *os.File, l Link) (_ *Tap, err error
 	if err := mirror(conn, t.link, t.index, t.heldIndex); err != nil {
 		return nil, err
 	}
+	// The machine's memberships of multicast groups are not known here, and some links filter by them.
+	if t.allMulticast, err = setFlag(conn, t.link, unix.IFF_ALLMULTI); err != nil {
+		return nil, fmt.Errorf("receive the frames of every multicast group: %w", err)
+	}
 	return t, up(conn, t.index)
 }
 
+// setFlag sets a flag of a link, and reports whether the link did not have it.
+func setFlag(conn *rtnetlink.Conn, index, wanted uint32) (set bool, err error) {
+	flags := uint32(0)
+	err = conn.Request(unix.RTM_GETLINK, 0, linkBody(index, 0, 0), func(m syscall.NetlinkMessage) {
+		if len(m.Data) >= unix.SizeofIfInfomsg {
+			flags = number(m.Data[8:12])
+		}
+	})
+	if err != nil || flags&wanted != 0 {
+		return false, err
+	}
+	return true, flag(conn, index, wanted, wanted)
+}
+
+// flag sets or clears flags of a link.
+func flag(conn *rtnetlink.Conn, index, flags, change uint32) error {
+	return conn.Request(unix.RTM_NEWLINK, unix.NLM_F_ACK, linkBody(index, flags, change), nil)
+}
+
 func up(conn *rtnetlink.Conn, index uint32) error {
-	if err := conn.Request(unix.RTM_NEWLINK, unix.NLM_F_ACK, linkBody(index, unix.IFF_UP, unix.IFF_UP), nil); err != nil {
+	if err := flag(conn, index, unix.IFF_UP, unix.IFF_UP); err != nil {
 		return fmt.Errorf("bring a tap up: %w", err)
 	}
 	return nil
@@ -182,6 +207,9 @@ func (t *Tap) unmirror(conn *rtnetlink.Conn) {
 	if to, err := mirrored(conn, t.link); err == nil && (to == t.index || to == 0) {
 		_ = unmirror(conn, t.link, priority)
 		_ = unmirror(conn, t.link, holding)
+		if t.allMulticast {
+			_ = flag(conn, t.link, 0, unix.IFF_ALLMULTI)
+		}
 	}
 }
 

@@ -208,13 +208,3 @@ func ReserveStatus(dir, app string) error {
 
 // spareOf returns the name of the file to which a record is written before it is renamed.
 func spareOf(name string) string { return "." + name + ".spare" }
-
-// RemoveStatus removes the record of an exec from the directory StatusDir of a pod, if
-// there is one.
-func RemoveStatus(dir, app, exec string) error {
-	err := in("unlink", dir, app, exec, func(fd int, name string) error { return unix.Unlinkat(fd, name, 0) })
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return nil
-	}
-	return err
-}

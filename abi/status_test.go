@@ -98,24 +98,6 @@ func TestARecordIsWrittenToTheRoomThatWasReserved(t *testing.T) {
 	}
 }
 
-func TestTheRecordOfAnExecCanBeRemovedTwice(t *testing.T) {
-	dir := t.TempDir()
-	if err := RemoveStatus(dir, "app", "probe"); err != nil {
-		t.Error(err)
-	}
-	if err := WriteStatus(dir, "app", "probe", Status{Code: 1}); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := RemoveStatus(dir, "app", "probe"); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := ReadStatus(dir, "app", "probe"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after its removal: %v", err)
-	}
-}
-
 // Programs in the pods of rkt's images can write to the directory of records.
 func TestRecordsLeadToNoFileOfTheHost(t *testing.T) {
 	const host = "a file of the host that is longer than any record of an exit, which has sixty-four bytes at most\n"
@@ -156,7 +138,6 @@ func TestRecordsLeadToNoFileOfTheHost(t *testing.T) {
 						t.Errorf("read %+v", s)
 					}
 					_ = WriteStatus(records, "app", exec, Status{Code: 1})
-					_ = RemoveStatus(records, "app", "probe")
 				}
 				_ = ReserveStatus(records, "app")
 			}()

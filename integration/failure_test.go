@@ -1,11 +1,13 @@
 package integration
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
 type badProgram struct {
@@ -74,5 +76,19 @@ func TestAnExecWhoseStartFailedIsNotStartedAgain(t *testing.T) {
 		expectExit(t, exited, 0)
 		deleteTask(t, ctx, e)
 		c.killAndDrop(t, task)
+	})
+}
+
+// The client's mounts are the root. runc's shim would run the container in another directory.
+func TestARootBesideTheMountsForItIsRefused(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		for _, path := range []string{t.TempDir(), "/", "rootfs/below"} {
+			container := c.containerOf(t, c.client, c.image(t, c.client), c.runtime, c.id(), []string{"true"}, oci.WithRootFSPath(path))
+			if task, err := container.NewTask(ctx, cio.NullIO); err == nil || !strings.Contains(err.Error(), "root.path is "+strconv.Quote(path)) {
+				t.Errorf("%s: %v, %v", path, task, err)
+			}
+		}
+		c.expectNothingLeft(t)
 	})
 }

@@ -184,6 +184,9 @@ func (a *app) mount(ctx context.Context, undo *cleanup) error {
 		return nil
 	}
 	a.rootfs = filepath.Join(a.config.Bundle, "rootfs")
+	if path := a.spec().Root.Path; path != "rootfs" && filepath.Clean(path) != a.rootfs && filepath.Join(a.config.Bundle, path) != a.rootfs {
+		return fmt.Errorf("container %s: root.path is %q, and the client's mounts for the root are at %s: %w", a.id, path, a.rootfs, errdefs.ErrInvalidArgument)
+	}
 	if err := os.Mkdir(a.rootfs, 0o711); err != nil && !os.IsExist(err) {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}

@@ -182,5 +182,5 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 
 // dropRecord removes the stage1's record of an exec's exit.
 func (a *app) dropRecord(exec ExecID) error {
-	return abi.RemoveStatus(a.session.statusDir(), string(a.name), string(exec))
+	return a.disk.DropExec(string(exec))
 }

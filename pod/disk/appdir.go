@@ -152,6 +152,15 @@ func (a *AppDir) Update(change func(*AppRecord)) error {
 	return nil
 }
 
+// DropExec removes the stage1's record of an exec's exit, if there is one. It follows no link.
+func (a *AppDir) DropExec(exec string) error {
+	path := abi.StatusPath(abi.StatusDir, string(a.name), exec)
+	if err := a.pod.handle.remove(filepath.Dir(path), filepath.Base(path)); err != nil {
+		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
+	}
+	return nil
+}
+
 // MarkStarted records that the app's program was started now.
 func (a *AppDir) MarkStarted() error {
 	return a.Update(func(r *AppRecord) { r.Started = time.Now().UTC() })

@@ -16,6 +16,8 @@ import (
 	"github.com/appc/spec/schema"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 var testKey = Key{Daemon: "/run/containerd/containerd.sock", Namespace: "default", Sandbox: "box"}
@@ -568,4 +570,30 @@ func FuzzUnknownFieldsSurvive(f *testing.F) {
 			t.Errorf("%q: %q, %v", old, got, err)
 		}
 	})
+}
+
+func TestTheRecordOfAnExecCanBeRemovedTwice(t *testing.T) {
+	d := newDir(t, newStore(t))
+	a, err := d.AddApp("web", t.TempDir(), &specs.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(d.Path(), abi.StatusDir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.DropExec("probe"); err != nil {
+		t.Error(err)
+	}
+	if err := abi.WriteStatus(dir, a.Name(), "probe", abi.Status{Code: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := a.DropExec("probe"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := abi.ReadStatus(dir, a.Name(), "probe"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after its removal: %v", err)
+	}
 }

@@ -280,6 +280,34 @@ func TestAnExecHasTheAffinityThatItsAppSaysOfExecs(t *testing.T) {
 	}
 }
 
+func TestAnExecHasTheCapabilitiesAndTheOOMScoreOfItsAppUnlessItSaysOtherwise(t *testing.T) {
+	score, other := 333, 7
+	app := defaultSpec([]string{"x"})
+	app.Process.Capabilities = &specs.LinuxCapabilities{Effective: []string{"CAP_CHOWN"}}
+	app.Process.OOMScoreAdj = &score
+	for name, test := range map[string]struct {
+		change func(*specs.Process)
+		caps   uint64
+		score  int
+	}{
+		"nothing": {func(*specs.Process) {}, 1, score},
+		"none":    {func(p *specs.Process) { p.Capabilities = &specs.LinuxCapabilities{} }, 0, score},
+		"its own": {func(p *specs.Process) { p.OOMScoreAdj = &other }, 1, other},
+	} {
+		exec := &specs.Process{Args: []string{"x"}, Cwd: "/"}
+		test.change(exec)
+		p, err := PrepareExec(ExecRequest{Process: exec, App: app})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &p.config.Process
+		if r.Caps.Effective != test.caps || r.OOMScoreAdj == nil || *r.OOMScoreAdj != test.score {
+			t.Errorf("%s: capabilities %b, OOM score %v", name, r.Caps.Effective, r.OOMScoreAdj)
+		}
+		p.Close()
+	}
+}
+
 func TestHierarchiesAreMountedByTheirControllers(t *testing.T) {
 	for name, want := range map[string]string{
 		"cpu,cpuacct": "cpu,cpuacct", "net_cls,net_prio": "net_cls,net_prio", "memory": "memory",

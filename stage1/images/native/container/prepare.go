@@ -154,13 +154,29 @@ func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
 	if r.Chroot != nil && (r.Process.Terminal || r.Request.Terminal) {
 		return nil, refuse("process.terminal", "not supported without a mount namespace, because it needs mounts")
 	}
-	if err := p.common(c, &r.Request, r.Process, r.App, r.Filters); err != nil {
+	if err := p.common(c, &r.Request, likeApp(r.Process, r.App.Process), r.App, r.Filters); err != nil {
 		return nil, err
 	}
 	if err := c.Process.affinity(r.Process, r.App.Process); err != nil {
 		return nil, err
 	}
 	return p.finish(c, r.Tasks), nil
+}
+
+// likeApp returns the process of an exec with what it leaves to its app, as runc has it: without capabilities it has those of the
+// app, and so with the OOM score. An exec that is to have none says so by an empty object.
+func likeApp(exec, app *specs.Process) *specs.Process {
+	p := *exec
+	if app == nil {
+		return &p
+	}
+	if p.Capabilities == nil {
+		p.Capabilities = app.Capabilities
+	}
+	if p.OOMScoreAdj == nil {
+		p.OOMScoreAdj = app.OOMScoreAdj
+	}
+	return &p
 }
 
 // common fills in the parts that apps and execs share.

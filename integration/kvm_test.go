@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
@@ -42,6 +45,7 @@ func ofMachines() []string {
 		"TestAMachineHasTheBlockDevicesOfItsContainersAndNoOthers",
 		"TestAMachineReadsWhatWasWrittenToItsVolumesAMomentBefore",
 		"TestAMachineHasTheGroupsAndListsOfAccessOfItsVolumes",
+		"TestAMachineFollowsTheClockOfItsHost",
 		"TestAMachineHasTheAddressesOfItsNetworkNamespace",
 		"TestAMachineHasTheAddressesThatItsNamespaceGetsBeforeStart",
 		"TestANetworkThatAMachineCannotHaveIsRefusedByName",
@@ -191,5 +195,30 @@ func TestContainersComeAndGoInAMachine(t *testing.T) {
 			expectExit(t, exited, 5)
 			c.drop(t, task)
 		}
+	})
+}
+
+// The host's clock is kept by NTP, and a machine has none.
+func TestAMachineFollowsTheClockOfItsHost(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		task := c.running(t, []string{"testprog", "sleep", "1000"}, oci.WithAddedCapabilities([]string{"CAP_SYS_TIME"}))
+		off := func() time.Duration {
+			t.Helper()
+			text := c.exec(t, nil, task.ID(), "date", "+%s").must(t).stdout
+			seconds, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return time.Until(time.Unix(seconds, 0)).Abs()
+		}
+		c.exec(t, nil, task.ID(), "sh", "-c", `date -s @$(($(date +%s) - 3600))`).must(t)
+		if o := off(); o < 50*time.Minute {
+			t.Errorf("the clock was set an hour back, and is off by %s", o)
+		}
+		wait.ObserveWithin(t, 3*time.Minute, "the clock is right", func() (bool, string) {
+			o := off()
+			return o < 5*time.Second, o.String()
+		})
+		c.killAndDrop(t, task)
 	})
 }

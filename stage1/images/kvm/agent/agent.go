@@ -163,6 +163,8 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 		return a.makeUsers(ctx, c.Users)
 	case c.Network != nil:
 		return a.changeNetwork(ctx, c.Network)
+	case c.Clock != nil:
+		return a.clock(c)
 	case c.PowerOff:
 		a.pod.Stop(false)
 		a.stop() // the machine ends when the call is answered

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -14,13 +15,13 @@ import (
 
 // ProtocolVersion is the version of the messages. Host and agent are built together, so they
 // refuse every other one.
-const ProtocolVersion = "3"
+const ProtocolVersion = "4"
 
 // Null is the number of no stream.
 const Null = 0
 
 // Header is the document of a call. Exactly one of Call, Run, Resize, Size, Users,
-// Network and PowerOff is set.
+// Network, Clock and PowerOff is set.
 type Header struct {
 	// Call is a request as in docs/stage1-abi.md, with the guest's paths. Its cgroup and its
 	// consoleSocket are absent: the agent makes them.
@@ -45,6 +46,8 @@ type Header struct {
 	Users *Mappings `json:"users,omitempty"`
 	// Network is the machine's network as package network describes it.
 	Network json.RawMessage `json:"network,omitempty"`
+	// Clock asks for the machine's time, or changes it. The answer is a Clock with the time.
+	Clock *Clock `json:"clock,omitempty"`
 	// PowerOff ends the apps, writes back what the guest has cached, and ends the machine.
 	PowerOff bool `json:"powerOff,omitempty"`
 }
@@ -130,6 +133,21 @@ type Resize struct {
 // Size is the size that a machine has now. It gets memory without a message.
 type Size struct {
 	CPUs int `json:"cpus"` // that are to be online; the others are to be offline
+}
+
+// Clock is the machine's clock.
+type Clock struct {
+	Time int64 `json:"time,omitempty"` // nanoseconds since 1970; in answers only
+	Add  int64 `json:"add,omitempty"`  // nanoseconds by which the clock is to be changed
+}
+
+// ParseClock returns the machine's time. Nothing but the machine's clock depends on it.
+func ParseClock(body []byte) (time.Time, error) {
+	var c Clock
+	if err := json.Unmarshal(body, &c); err != nil {
+		return time.Time{}, fmt.Errorf("%w: a time: %w", ErrMessage, err)
+	}
+	return time.Unix(0, c.Time), nil
 }
 
 // MaxPID is above every pid of a Linux guest.

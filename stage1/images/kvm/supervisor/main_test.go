@@ -80,6 +80,9 @@ func (g *guest) converse(s *channel.Stream) {
 		if h.Size != nil {
 			e = sizeCall
 		}
+		if h.Clock != nil {
+			e = clockCall
+		}
 		g.mu.Lock()
 		g.asked = append(g.asked, e)
 		answer := g.answers[e]
@@ -91,8 +94,11 @@ func (g *guest) converse(s *channel.Stream) {
 	}
 }
 
-// sizeCall stands for a channel.Size in the place of an entrypoint.
-const sizeCall abi.Entrypoint = "size"
+// sizeCall and clockCall stand for a channel.Size and a channel.Clock in the place of an entrypoint.
+const (
+	sizeCall  abi.Entrypoint = "size"
+	clockCall abi.Entrypoint = "clock"
+)
 
 func (g *guest) on(e abi.Entrypoint, answer func(*channel.Stream, *channel.Header)) {
 	g.mu.Lock()

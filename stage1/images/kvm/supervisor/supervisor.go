@@ -103,6 +103,7 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 		c.Sandbox.holder = leader
 	}
 	go s.listen(r)
+	go s.keepTime()
 	if err := s.follow(ctx); err != nil {
 		s.giveUp(err)
 		return nil, fmt.Errorf("the machine's network: %w", err)

@@ -34,7 +34,7 @@ func mountDisk(app string, d *channel.Disk) error {
 	return mount(d.Type, device, filepath.Join(channel.GuestDisks, app), flags, "")
 }
 
-// findDisk waits for the disk with a serial number, and returns the path of its device.
+// findDisk waits until the disk with a serial number can be opened, and returns the path of its device.
 func findDisk(serial string) (string, error) {
 	if err := loadLater("virtio_blk"); err != nil {
 		return "", err
@@ -47,8 +47,17 @@ func findDisk(serial string) (string, error) {
 	for {
 		serials, _ := filepath.Glob("/sys/block/vd*/serial")
 		for _, path := range serials {
-			if text, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(text)) == serial {
-				return filepath.Join("/dev", filepath.Base(filepath.Dir(path))), nil
+			if text, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(text)) != serial {
+				continue
+			}
+			device := filepath.Join("/dev", filepath.Base(filepath.Dir(path)))
+			fd, err := unix.Open(device, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err == nil {
+				return device, unix.Close(fd)
+			}
+			// The kernel makes the serial number, then the node, then the disk, and tells of it afterwards.
+			if err != unix.ENOENT && err != unix.ENXIO {
+				return "", &os.PathError{Op: "open", Path: device, Err: err}
 			}
 		}
 		if err := found.next(); err != nil {

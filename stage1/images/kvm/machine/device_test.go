@@ -107,8 +107,9 @@ func TestDisksComeAndGo(t *testing.T) {
 		}
 		disks = append(disks, d)
 		name := []string{"vda", "vdb"}[i]
-		wait.Until(t, "the guest has the disk", func() bool {
-			return g.ask("read", "/sys/block/"+name+"/serial") == fmt.Sprint("serial-", i) && strings.Contains(g.ask("list", "/dev"), name)
+		wait.Until(t, "the guest has the disk", func() bool { // it has the node before it can open it
+			opened := g.ask("read", "/dev/"+name)
+			return g.ask("read", "/sys/block/"+name+"/serial") == fmt.Sprint("serial-", i) && !strings.HasPrefix(opened, "error: open")
 		})
 		if got := g.ask("read", "/dev/"+name); len(got) != 4096 || !strings.HasPrefix(got, "disk "+fmt.Sprint(i)) {
 			t.Errorf("the disk has %d bytes: %.20q", len(got), got)

@@ -368,7 +368,7 @@ func TestNothingIsRemovedIfItIsNotKnownWhetherPodsLive(t *testing.T) {
 
 func TestARemovalThatWasInterruptedIsRepeated(t *testing.T) {
 	const own = "libexec/containerd-shim-rkt"
-	for _, last := range []string{own + "/uninstall", inventoryPath} { // what is left beside the shim and the inventory
+	for _, scripts := range []bool{true, false} { // whether the installation still has its own scripts
 		i := newInstallation(t)
 		i.must(t, "scripts/install", builtFiles(t, "v1"), i.prefix)
 		if err := os.MkdirAll(filepath.Join(i.data, "pods/run/a"), 0o750); err != nil {
@@ -376,7 +376,7 @@ func TestARemovalThatWasInterruptedIsRepeated(t *testing.T) {
 		}
 		i.must(t, filepath.Join(i.prefix, own, "retire"))
 		again := filepath.Join(i.prefix, own, "uninstall")
-		if last == inventoryPath {
+		if !scripts {
 			again = "scripts/uninstall"
 			for _, name := range []string{"retire", "uninstall"} {
 				if err := os.Remove(filepath.Join(i.prefix, own, name)); err != nil {
@@ -390,7 +390,7 @@ func TestARemovalThatWasInterruptedIsRepeated(t *testing.T) {
 		i.must(t, again, i.prefix)
 		files := i.files(t)
 		if files["bin/containerd-shim-rkt-v1"] == "" || files[own+"/kept/retire"] == "" || files[own+"/retire"] != "" || files[inventoryPath] != "" {
-			t.Errorf("after %s: %v", last, files)
+			t.Errorf("with its scripts %t: %v", scripts, files)
 		}
 	}
 }

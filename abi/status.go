@@ -97,14 +97,14 @@ func parseTime(v string) (time.Time, error) {
 	return time.Unix(s, int64(n)), nil
 }
 
-// maxStatus is the size up to which a record is read. A stage1 has written it, or an app of an image of rkt's.
-const maxStatus = 4096
+// MaxStatus is the size up to which a record is read. A stage1 has written it, or an app of an image of rkt's.
+const MaxStatus = 4096
 
 // ReadStatus reads the status of an app or exec from the directory StatusDir of a pod.
 // The error is fs.ErrNotExist until the process has ended.
 func ReadStatus(dir, app, exec string) (Status, error) {
 	pod, below := split(dir)
-	text, mtime, err := ReadBelow(pod, StatusPath(below, app, exec), maxStatus)
+	text, mtime, err := ReadBelow(pod, StatusPath(below, app, exec), MaxStatus)
 	if err != nil {
 		return Status{}, err
 	}
@@ -128,10 +128,14 @@ func split(dir string) (pod, below string) {
 func in(op, dir, app, exec string, f func(fd int, name string) error) error {
 	pod, below := split(dir)
 	path := StatusPath(below, app, exec)
-	fd, err := openBelow(pod, filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY)
-	if err == nil {
-		err = errors.Join(f(fd, filepath.Base(path)), unix.Close(fd))
-	}
+	err := inDir(pod, func(base int) error {
+		fd, err := OpenAt(base, filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return f(fd, filepath.Base(path))
+	})
 	if err != nil {
 		return &os.PathError{Op: op, Path: StatusPath(dir, app, exec), Err: err}
 	}

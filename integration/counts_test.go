@@ -11,7 +11,6 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
-	"github.com/containerd/containerd/v2/pkg/cio"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/strace"
@@ -41,7 +40,6 @@ const hierarchies = 10
 func TestOperationsMakeNoMoreSystemCallsThanDocumented(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		runtime, trace := traced(t, "containerd-shim-rkt-v1")
-		ctx := c.context(t)
 		next := func() strace.Counts {
 			calls, err := trace.Next()
 			if err != nil {
@@ -73,16 +71,7 @@ func TestOperationsMakeNoMoreSystemCallsThanDocumented(t *testing.T) {
 		next()
 		task := start()
 		got[operations[1].name] = next()
-		e, err := task.Exec(ctx, "exec", process(t, ctx, task, "true"), cio.NullIO)
-		if err != nil {
-			t.Fatal(err)
-		}
-		exited := c.wait(t, e)
-		if err := e.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		expectExit(t, exited, 0)
-		deleteTask(t, ctx, e)
+		c.execTrue(t, task, "exec")
 		got[operations[2].name] = next()
 		c.killAndDrop(t, task)
 		got[operations[3].name] = next()

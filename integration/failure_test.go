@@ -65,16 +65,7 @@ func TestAnExecWhoseStartFailedIsNotStartedAgain(t *testing.T) {
 			t.Errorf("the container is %v, %v", s, err)
 		}
 		deleteTask(t, ctx, e)
-		e, err = task.Exec(ctx, "e", process(t, ctx, task, "true"), cio.NullIO)
-		if err != nil {
-			t.Fatal(err)
-		}
-		exited := c.wait(t, e)
-		if err := e.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		expectExit(t, exited, 0)
-		deleteTask(t, ctx, e)
+		c.execTrue(t, task, "e")
 		c.killAndDrop(t, task)
 	})
 }

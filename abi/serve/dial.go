@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // ErrUntrusted says that processes other than root's can use a socket.
@@ -21,27 +21,20 @@ type Door struct{ file *os.File }
 // Open opens a socket below root. The stage1 may have changed the tree, so Open follows no
 // symbolic link. The socket must be root's.
 func Open(root, path string) (*Door, error) {
-	dir, err := proc.OpenFD(root, unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
-	file, err := unix.Openat2(dir, path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
+	file, err := abi.OpenBelow(root, path, unix.O_PATH)
 	if err != nil {
 		return nil, err
 	}
 	var st unix.Stat_t
-	err = unix.Fstat(file, &st)
+	err = unix.Fstat(int(file.Fd()), &st)
 	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Uid != 0 || st.Mode&0o077 != 0) {
 		err = fmt.Errorf("%s has mode %#o and user %d: %w", path, st.Mode, st.Uid, ErrUntrusted)
 	}
 	if err != nil {
-		unix.Close(file)
+		file.Close()
 		return nil, err
 	}
-	return &Door{os.NewFile(uintptr(file), path)}, nil
+	return &Door{file}, nil
 }
 
 // Connect connects to the socket. The process that listens must be root's. The error is

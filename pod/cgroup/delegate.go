@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // delegatedFiles lists the files of a cgroup that are given to the user to whom the cgroup
@@ -61,16 +63,7 @@ func Owner(s *specs.Spec) (uid int, ok bool) {
 }
 
 func isWritable(m specs.Mount) bool {
-	writable := m.Type == "cgroup" || m.Type == "cgroup2"
-	for _, o := range m.Options { // the last one counts
-		switch o {
-		case "ro", "rro":
-			writable = false
-		case "rw", "rrw":
-			writable = m.Type == "cgroup" || m.Type == "cgroup2"
-		}
-	}
-	return writable
+	return (m.Type == "cgroup" || m.Type == "cgroup2") && !abi.ReadOnly(m.Options)
 }
 
 // outsideUser returns the number that a container's user has outside the container. It returns false if the

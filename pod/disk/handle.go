@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -38,7 +39,7 @@ func (h handle) in(name string, f func(fd int) error) error {
 			inner = f(int(fd))
 			return
 		}
-		sub, err := openBelow(int(fd), name, unix.O_PATH|unix.O_DIRECTORY)
+		sub, err := abi.OpenAt(int(fd), name, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			inner = &os.PathError{Op: "open", Path: filepath.Join(h.dir.Name(), name), Err: err}
 			return
@@ -49,19 +50,10 @@ func (h handle) in(name string, f func(fd int) error) error {
 	return errors.Join(err, inner)
 }
 
-// openBelow opens a file below a directory, and follows no link.
-func openBelow(dir int, name string, flags uint64) (int, error) {
-	return again(func() (int, error) {
-		return unix.Openat2(dir, name, &unix.OpenHow{
-			Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-		})
-	})
-}
-
 // read reads a file.
 func (h handle) read(name string) (text []byte, err error) {
 	err = h.in(".", func(dir int) error {
-		fd, err := openBelow(dir, name, unix.O_RDONLY)
+		fd, err := abi.OpenAt(dir, name, unix.O_RDONLY)
 		if err != nil {
 			return &os.PathError{Op: "open", Path: filepath.Join(h.dir.Name(), name), Err: err}
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -269,30 +268,21 @@ func (a *AppFiles) spec() (*specs.Spec, error) {
 	return &spec, err
 }
 
-// maxStatus is the size up to which the record of an exit is read. A stage1 has written it.
-const maxStatus = 4096
-
 // readStatus reads the record of an exit. It returns nil if there is none. A stage1 may have
 // put something else than a file there.
 func (p *PodFiles) readStatus(dir *os.Root, name string) *abi.Status {
-	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	var exit abi.Status
+	root, err := dir.Open(".")
+	if err == nil {
+		defer root.Close()
+		var text []byte
+		var mtime time.Time
+		if text, mtime, err = abi.ReadAt(int(root.Fd()), name, abi.MaxStatus); err == nil {
+			exit, err = abi.ParseStatus(text, mtime)
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	var exit abi.Status
-	if err == nil {
-		defer f.Close()
-		var st fs.FileInfo
-		var text []byte
-		if st, err = f.Stat(); err == nil && !st.Mode().IsRegular() {
-			err = fmt.Errorf("%w: not a file", abi.ErrStatus)
-		}
-		if err == nil {
-			text, err = io.ReadAll(io.LimitReader(f, maxStatus))
-		}
-		if err == nil {
-			exit, err = abi.ParseStatus(text, st.ModTime())
-		}
 	}
 	if err != nil {
 		p.Damaged = append(p.Damaged, fmt.Errorf("%s: %w", filepath.Join(dir.Name(), name), err))

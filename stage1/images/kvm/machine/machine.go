@@ -289,8 +289,8 @@ func (m *machine) crashed() bool {
 	return false
 }
 
-// guestError says why QEMU cannot run a guest, or why the guest has ended: nobody has killed them, and the host lacks
-// nothing.
+// guestError is a failure of the guest, or a crash of QEMU. It is not the error of a process that was killed, or of a host that
+// lacks memory or room.
 type guestError string
 
 func (e guestError) Error() string { return string(e) }

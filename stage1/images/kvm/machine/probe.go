@@ -83,7 +83,7 @@ func (p Probe) KVM(ctx context.Context) error {
 }
 
 // remembered returns the failure of the memo, or of a call of try. It remembers success, and what QEMU and its guest have shown of KVM.
-// Other errors may concern this call alone: a full disk, or a QEMU that somebody killed. Concurrent probes wait for one.
+// It does not remember other errors, such as a full disk or a killed QEMU, which say nothing of KVM. Concurrent probes wait for one.
 func (p Probe) remembered(ctx context.Context, try func(context.Context) error) (string, error) {
 	now, err := p.now()
 	if err != nil {

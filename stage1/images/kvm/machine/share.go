@@ -50,8 +50,7 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	}
 	virtiofsd.prepare = keepRights
 	if s.Tree != nil {
-		virtiofsd.prepare = func() error { return errors.Join(keepRights(), own.enter()) }
-		virtiofsd.started = own.leave
+		virtiofsd.prepare, virtiofsd.started = own.enter, own.leave
 	}
 	p, err := start(c, virtiofsd)
 	conn, dialErr := dial()
@@ -84,8 +83,11 @@ type ownMounts struct {
 	host  *os.File // the namespace that the thread had before
 }
 
-// enter moves this thread into the namespace.
+// enter moves this thread into the namespace, with the rights of keepRights.
 func (o *ownMounts) enter() (err error) {
+	if err := keepRights(); err != nil {
+		return err
+	}
 	if o.host, err = proc.OpenFile("/proc/thread-self/ns/mnt", os.O_RDONLY, 0); err != nil {
 		return err
 	}

@@ -155,15 +155,15 @@ func (p *process) kill() {
 // the end, which only the machine can tell.
 const killTime = 10 * time.Second
 
-// endsWithin ends the process with 137 after a time, unless the machine has told its end by then.
-func (p *process) endsWithin(limit time.Duration) {
+// mustEnd ends the process with 137 after killTime, unless the machine has told its end by then.
+func (p *process) mustEnd() {
 	if p.hasEnded() {
 		return
 	}
 	p.killed.Do(func() {
-		time.AfterFunc(limit, func() {
+		time.AfterFunc(p.s.killTime, func() {
 			if !p.hasEnded() {
-				fmt.Fprintf(p.s.Log, "%s has not ended %s after SIGKILL: it counts as ended\n", p, limit)
+				fmt.Fprintf(p.s.Log, "%s has not ended %s after SIGKILL: it counts as ended\n", p, p.s.killTime)
 				p.end(abi.Status{Code: proc.KilledCode, Signal: int(unix.SIGKILL), Time: time.Now()})
 			}
 		})

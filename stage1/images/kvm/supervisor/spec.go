@@ -180,7 +180,7 @@ func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind
 				return binds, serve.Unsupported("mounts[%d].uidMappings: %s is a block device, whose node the machine has", i, m.Source)
 			}
 			v := spec.volume(r.App, unix.Major(node.Rdev), unix.Minor(node.Rdev))
-			v.field, v.readOnly = fmt.Sprintf("mounts[%d].source", i), readOnly(m.Options)
+			v.field, v.readOnly = fmt.Sprintf("mounts[%d].source", i), abi.ReadOnly(m.Options)
 			v.Mode, v.UID, v.GID = node.Mode&0o7777, node.Uid, node.Gid
 			m.Source = v.Node
 			continue
@@ -208,7 +208,7 @@ func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind
 				continue
 			}
 		}
-		b.Recursive, b.readOnly, b.ids = recursive, readOnly(m.Options), ids
+		b.Recursive, b.readOnly, b.ids = recursive, abi.ReadOnly(m.Options), ids
 		m.Source = inGuest(dir, len(binds))
 		binds = append(binds, b)
 	}
@@ -218,19 +218,6 @@ func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind
 func isBind(m *specs.Mount) (bind, recursive bool) {
 	recursive = slices.Contains(m.Options, "rbind")
 	return m.Type == "bind" || recursive || slices.Contains(m.Options, "bind"), recursive
-}
-
-// readOnly reports whether a mount is read-only: the last word counts.
-func readOnly(options []string) (is bool) {
-	for _, o := range options {
-		switch o {
-		case "ro", "rro":
-			is = true
-		case "rw", "rrw":
-			is = false
-		}
-	}
-	return is
 }
 
 func absolute(bundle, path string) string {

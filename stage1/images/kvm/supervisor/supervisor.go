@@ -241,7 +241,7 @@ func (s *Supervisor) signal(ctx context.Context, a *app, r *abi.Request) error {
 	}
 	err := s.pass(ctx, r)
 	if r.Signal == int(unix.SIGKILL) && (err == nil || serve.CodeOf(err) == abi.ExitNotFound) {
-		p.endsWithin(s.killTime)
+		p.mustEnd()
 	}
 	return err
 }

@@ -10,18 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// label sets the security labels of a process. An exec without labels gets those of its
-// app.
-func (r *process) label(p *specs.Process, app *specs.Spec) error {
+// label sets the security labels of a process.
+func (r *process) label(p *specs.Process) error {
 	r.AppArmor, r.SELinux = p.ApparmorProfile, p.SelinuxLabel
-	if app.Process != nil {
-		if r.AppArmor == "" {
-			r.AppArmor = app.Process.ApparmorProfile
-		}
-		if r.SELinux == "" {
-			r.SELinux = app.Process.SelinuxLabel
-		}
-	}
 	if r.AppArmor != "" && !appArmorEnabled() {
 		return fmt.Errorf("apparmor profile %q is asked for, but AppArmor is not enabled on this host", r.AppArmor)
 	}

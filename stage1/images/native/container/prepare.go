@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -163,8 +164,8 @@ func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
 	return p.finish(c, r.Tasks), nil
 }
 
-// likeApp returns the process of an exec with what it leaves to its app, as runc has it: without capabilities it has those of the
-// app, and so with the OOM score. An exec that is to have none says so by an empty object.
+// likeApp returns the process of an exec with what it leaves to its app, as runc has it: capabilities, the OOM score and security
+// labels. An exec that is to have no capabilities says so by an empty object.
 func likeApp(exec, app *specs.Process) *specs.Process {
 	p := *exec
 	if app == nil {
@@ -176,6 +177,7 @@ func likeApp(exec, app *specs.Process) *specs.Process {
 	if p.OOMScoreAdj == nil {
 		p.OOMScoreAdj = app.OOMScoreAdj
 	}
+	p.ApparmorProfile, p.SelinuxLabel = cmp.Or(p.ApparmorProfile, app.ApparmorProfile), cmp.Or(p.SelinuxLabel, app.SelinuxLabel)
 	return &p
 }
 
@@ -201,7 +203,7 @@ func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *s
 	if c.Process, err = parseProcess(proc); err != nil {
 		return err
 	}
-	if err := c.Process.label(proc, app); err != nil {
+	if err := c.Process.label(proc); err != nil {
 		return err
 	}
 	if err := checkMountLabel(app.Linux.MountLabel); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/containerd/console"
 	"github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -176,7 +177,7 @@ const (
 	outputGrace = time.Second     // for output that is still on its way
 )
 
-// run executes the program as containerd does: by Exec, Start, Wait and Delete.
+// run executes the program as containerd does: by Exec, Wait, Start and Delete.
 func (x *execution) run(ctx context.Context, s *server, a *view.App, spec []byte) (err error) {
 	streams, err := newStreams(x)
 	if err != nil {
@@ -203,6 +204,14 @@ func (x *execution) run(ctx context.Context, s *server, a *view.App, spec []byte
 	if err := streams.open(); err != nil { // the shim has the other ends open
 		return errors.Join(err, remove())
 	}
+	// The program may end its container, which containerd removes with its execs: so Wait comes before Start.
+	var exit *task.WaitResponse
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		exit, err = s.Wait(rpc, &task.WaitRequest{ID: a.ID, ExecID: id})
+		ended <- err
+	}()
 	if _, err := s.Start(rpc, &task.StartRequest{ID: a.ID, ExecID: id}); err != nil {
 		return errors.Join(fail("start "+x.args[0], err), remove())
 	}
@@ -216,11 +225,10 @@ func (x *execution) run(ctx context.Context, s *server, a *view.App, spec []byte
 	streams.copy(func() { _, _ = s.CloseIO(rpc, &task.CloseIORequest{ID: a.ID, ExecID: id, Stdin: true}) })
 	stop := context.AfterFunc(ctx, func() { x.end(rpc, s, a.ID, id) })
 	defer stop()
-	exit, err := s.Wait(rpc, &task.WaitRequest{ID: a.ID, ExecID: id})
-	if err != nil {
+	if err := <-ended; err != nil {
 		return fail("wait for "+x.args[0], err)
 	}
-	if err := remove(); err != nil {
+	if err := remove(); err != nil && !errdefs.IsNotFound(errgrpc.ToNative(err)) {
 		return fail("remove the exec "+id, err)
 	}
 	streams.drain(outputGrace)

@@ -161,17 +161,17 @@ test-kvm: build kvm ## virtual machines: tests that boot QEMU (KVM_FLAGS)
 	@echo "==> tests that boot machines"
 	@scripts/deps $(QEMU_$(ARCH))
 	@RKT_TEST_KVM='$(BIN)/kvm' CGO_ENABLED=0 go test -count=1 -timeout 60m -json $(KVM_FLAGS) ./stage1/images/kvm/... | $(REPORT)
-	@RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN='$(BIN)' \
+	@RKT_TEST_SAVED=1 RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN='$(BIN)' \
 	go -C integration test -count=1 -parallel 1 -timeout 60m -json -run "$$(sed -n '/^func ofMachines/,/^}/s/.*"\(Test.*\)",/^\1$$/p' integration/kvm_test.go | paste -sd '|')" . | $(REPORT)
 	@RKT_TEST_RUNTIMES=kvm RKT_TEST_BIN='$(BIN)' go -C integration test -count=1 -timeout 30m -json -run PodsOfMachines ./cri | $(REPORT)
 	@RKT_TEST_KVM='$(BIN)/kvm' go -C integration/release test -count=1 -timeout 30m -json -run PackagesOfMachines ./... | $(REPORT)
 
 # The other tests compare what is in bin/, so this makes a bin/ of its own.
-test-kvm-short: build ## the part of test-kvm that make test runs: two machines, on amd64
+test-kvm-short: build ## the part of test-kvm that make test runs: a machine that boots and one that is restored, on amd64
 	@[ '$(ARCH)' = amd64 ] || exit 0; \
 	scripts/deps $(QEMU_$(ARCH)) && dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && cp -a '$(BIN)/.' "$$dir" || exit; \
 	$(MAKE) --no-print-directory kvm BIN="$$dir" || { echo '==> skipped: machines, which have no kernel'; exit 0; }; \
-	RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN="$$dir" \
+	RKT_TEST_SAVED=1 RKT_TEST_RUNTIMES=kvm RKT_TEST_RELEASES=2.4 RKT_TEST_BIN="$$dir" \
 	go -C integration test -count=1 -parallel 1 -timeout 30m -json -run '^(TestAMachine|TestContainersOfOneGroupShareAShim)$$' . | $(REPORT)
 
 test-kvm-client: deps build kvm ## containerd's own client suite, with runc's shim and with machines (CLIENT_FLAGS)

@@ -38,6 +38,8 @@ func ofMachines() []string {
 		"TestHoweverAMachineEndsItsContainersHave137AndNothingIsLeft",
 		"TestDeleteAloneRemovesAPodWhoseShimAndMachineWereKilled",
 		"TestAMachineWithoutMemoryEndsOneContainer",
+		"TestRestoredMachinesHaveTimesAndRandomNumbersOfTheirOwn",
+		"TestASavedMachineThatDoesNotWakeIsForgotten",
 		"TestAMachine",
 		"TestContainersComeAndGoInAMachine",
 		"TestAMachineHasAnImageAsTheRootOfAContainer",

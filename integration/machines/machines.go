@@ -21,10 +21,13 @@ func Only() bool { return os.Getenv("RKT_TEST_RUNTIMES") == "kvm" }
 // File is the name of the configuration in its directory.
 const File = "kvm.toml"
 
+// Saved is the directory of saved machines of a configuration in dir.
+func Saved(dir string) string { return filepath.Join(dir, "saved-machines") }
+
 // Configure makes a stage1 kvm that emulates machines, and returns the path of a configuration that
 // has it, for RKT_CONFIG. bin is a directory that `make build` and `make kvm` have filled; its kernel
 // is booted, and only with its sums. The image and the configuration, File, are made in dir. further
-// lines stand before the stage1's.
+// lines stand before the stage1's. With RKT_TEST_SAVED machines are saved in Saved.
 func Configure(bin, dir string, further ...string) (config string, err error) {
 	kernel := filepath.Join(bin, "kvm")
 	sums, err := sumsOf(filepath.Join(kernel, "SHA256SUMS"))
@@ -38,20 +41,24 @@ func Configure(bin, dir string, further ...string) (config string, err error) {
 	if err := os.CopyFS(image, os.DirFS(filepath.Join(bin, "stage1/kvm"))); err != nil {
 		return "", err
 	}
-	settings, err := json.Marshal(map[string]any{
+	settings := map[string]any{
 		"kernel": filepath.Join(kernel, "vmlinux"), "kernelSum": sums["vmlinux"],
 		"modules": filepath.Join(kernel, "modules"), "modulesSum": sums["modules"],
 		"accel": "tcg", "maxCPUs": 3,
-	})
+	}
+	if os.Getenv("RKT_TEST_SAVED") != "" {
+		settings["savedMachines"] = Saved(dir)
+	}
+	text, err := json.Marshal(settings)
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(filepath.Join(image, "rootfs/kvm.json"), settings, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(image, "rootfs/kvm.json"), text, 0o644); err != nil {
 		return "", err
 	}
-	text := strings.Join(further, "\n") + fmt.Sprintf("\n[stage1.kvm]\npath = %q\n", image)
+	lines := strings.Join(further, "\n") + fmt.Sprintf("\n[stage1.kvm]\npath = %q\n", image)
 	config = filepath.Join(dir, File)
-	return config, os.WriteFile(config, []byte(text), 0o600)
+	return config, os.WriteFile(config, []byte(lines), 0o600)
 }
 
 // sumsOf reads a file that sha256sum could check.

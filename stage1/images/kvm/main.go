@@ -10,6 +10,7 @@ import (
 	"runtime"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 )
 
@@ -20,6 +21,8 @@ func main() {
 		_ = os.Unsetenv(abi.EnvProcessors)
 		runtime.GOMAXPROCS(runtime.NumCPU())
 		os.Exit(run())
+	case machine.Copier:
+		os.Exit(machine.Copy())
 	case "features_probe":
 		os.Exit(probeFeatures())
 	case "enter", "stop", "gc", "network":

@@ -138,6 +138,7 @@ type pod struct {
 	console    *console
 	cgroup     machineCgroup
 	machine    machine.Machine
+	port       *os.File // of the channel
 	session    *channel.Session
 	network    *supervisor.Network
 	share      *supervisor.Share
@@ -199,11 +200,7 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return err
 	}
-	port := os.NewFile(uintptr(pair[0]), "the channel")
-	if p.session, err = channel.Host(port); err != nil {
-		port.Close()
-		return err
-	}
+	p.port = os.NewFile(uintptr(pair[0]), "the channel")
 	if p.console, err = newConsole(consoleFile); err != nil {
 		return err
 	}
@@ -214,10 +211,10 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		Kernel: settings.Kernel, Modules: settings.Modules, Init: filepath.Join(image, "agent"),
 		KernelSum: settings.KernelSum, ModulesSum: settings.ModulesSum,
 		Cmdline: "oops=panic", // a kernel with a fault leaves processes that neither run nor end
-		CPUs:    sizes.Boot.CPUs, Memory: sizes.Boot.Memory,
 		MaxCPUs: sizes.Max.CPUs, MaxMemory: sizes.Max.Memory,
 		Channel: os.NewFile(uintptr(pair[1]), "the channel"), Console: p.console.input,
 		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup.dirs,
+		Booted: func(ctx context.Context) error { return channel.AwaitSleep(ctx, p.port) }, Log: p.log,
 	}
 	var why error
 	if config.Accel, why, err = (machine.Probe{Config: config, Memo: memo}).Choose(ctx, machine.Accel(settings.Accel)); err != nil {
@@ -231,7 +228,18 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		proc.CloseFiles(config.Channel, config.Console)
 		return err
 	}
+	if config.Accel == machine.TCG && settings.saves(sizes.Base) {
+		config.Saved = settings.SavedMachines
+		sizes.Boot = sizes.Base // the machine grows when it has its apps
+	}
+	config.CPUs, config.Memory = sizes.Boot.CPUs, sizes.Boot.Memory
 	if p.machine, err = machine.Boot(ctx, config); err != nil {
+		return err
+	}
+	if err := channel.WakeGuest(p.port); err != nil {
+		return err
+	}
+	if p.session, err = channel.Host(p.port); err != nil {
 		return err
 	}
 	go func() { // a machine that ends while it boots ends the wait for its agent
@@ -250,6 +258,8 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		p.leader, err = p.supervisor.Leader(ctx)
 		return err
 	}
+	// It may be a saved machine from which none can be restored.
+	err = errors.Join(err, p.machine.Forget())
 	// The channel of a machine that has ended ends before its process is reaped.
 	select {
 	case <-p.machine.Done():
@@ -287,6 +297,7 @@ func (p *pod) close() {
 	if p.session != nil {
 		_ = p.session.Close()
 	}
+	proc.CloseFiles(p.port)
 	if p.supervisor != nil {
 		p.supervisor.EndAll() // a proxy that is left would be waited for
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/supervisor"
 )
 
 // settings say what machines are made of.
@@ -27,6 +29,13 @@ type settings struct {
 	// MaxCPUs and MaxMemory are the most that a machine gets; 0 is what the host has.
 	MaxCPUs   int   `json:"maxCPUs"`
 	MaxMemory int64 `json:"maxMemory"`
+	// SavedMachines is the directory of the saved machines in place of whose boot others are restored; "": each machine boots.
+	SavedMachines string `json:"savedMachines"`
+}
+
+// saves reports whether machines of a size are saved and restored. Whoever makes pods could ask for any number of other sizes.
+func (s *settings) saves(base supervisor.Size) bool {
+	return s.SavedMachines != "" && base == supervisor.Size{CPUs: s.CPUs, Memory: s.Memory}
 }
 
 // nodeSettings is the operator's file. A file of the image, imageSettings, is used in its place.

@@ -46,15 +46,32 @@ func boot() (*os.File, error) {
 	if err := loadModules(); err != nil {
 		return nil, err
 	}
+	return openPort(found, channel.PortName)
+}
+
+// join mounts what the machine has of its pod, whose shares the host may plug in at the same time.
+func join() error {
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	found, err := newDevices()
+	if err != nil {
+		return err
+	}
+	defer found.Close()
 	for tag, target := range map[string]string{channel.RootsTag: channel.GuestRoots, channel.ShareTag: channel.GuestShare} {
-		if err := mount("virtiofs", tag, target, unix.MS_NODEV, ""); err != nil {
-			return nil, err
+		err := mount("virtiofs", tag, target, unix.MS_NODEV, "")
+		for errors.Is(err, unix.EINVAL) { // the kernel knows no such share yet
+			if err := found.next(); err != nil {
+				return err
+			}
+			err = mount("virtiofs", tag, target, unix.MS_NODEV, "")
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if err := loopbackUp(); err != nil {
-		return nil, err
-	}
-	return openPort(found, channel.PortName)
+	return nil
 }
 
 func mount(kind, source, target string, flags uintptr, data string) error {

@@ -6,6 +6,9 @@
 // signals, exits. The agent does what stage 0 does elsewhere: it makes each app's cgroup and
 // sets its limits, freezes and reads it, reports OOM kills, and carries the streams.
 //
+// When the machine has booted, it sleeps: until the host wakes it, the agent does nothing that has to do with a pod, and the
+// machine may be saved and restored.
+//
 // The first process of an app that a plan of system calls cannot make is this program, too: see
 // becomesApp.
 //

@@ -44,11 +44,17 @@ func main() {
 	powerOff()
 }
 
-// work is the life of the agent. It returns when the host has closed the channel, or has
-// asked for the end.
+// work is the life of the agent: the boot, and after the machine's sleep its pod. It returns when the host has closed the
+// channel, or has asked for the end.
 func work() error {
 	port, err := boot()
 	if err != nil {
+		return err
+	}
+	if err := sleep(port); err != nil {
+		return err
+	}
+	if err := join(); err != nil {
 		return err
 	}
 	session, err := channel.Guest(port)

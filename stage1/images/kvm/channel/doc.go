@@ -1,6 +1,8 @@
 // Package channel carries calls, streams and notices between the host and the agent of a
 // machine, on one connection: the machine's virtio-serial port.
 //
+// It begins when the host has woken the machine (Sleep, WakeGuest).
+//
 // The connection is multiplexed by yamux. The host opens every stream, and the agent opens
 // none. The first message of a stream says what the stream is for:
 //

@@ -6,8 +6,6 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // qemu is the path of Debian's QEMU.
@@ -27,10 +25,10 @@ type commandLine struct {
 	args    []string
 	files   []*os.File // descriptors from 3 on
 	monitor *os.File   // this process's end of the monitor's socket
+	peer    *os.File   // QEMU's end
 }
 
-// newCommandLine returns the command line of a machine without shares. It takes over channel and
-// console.
+// newCommandLine returns the command line of a machine without shares, which are plugged in.
 func newCommandLine(c *Config) (*commandLine, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -39,9 +37,9 @@ func newCommandLine(c *Config) (*commandLine, error) {
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return nil, err
 	}
-	l := &commandLine{monitor: os.NewFile(uintptr(pair[0]), "monitor")}
+	l := &commandLine{monitor: os.NewFile(uintptr(pair[0]), "monitor"), peer: os.NewFile(uintptr(pair[1]), "monitor")}
 	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-sandbox", sandbox)
-	l.add("-chardev", "socket,id=monitor,fd="+l.pass(os.NewFile(uintptr(pair[1]), "monitor")), "-mon", "chardev=monitor,mode=control", "-S")
+	l.add("-chardev", "socket,id=monitor,fd="+l.pass(l.peer), "-mon", "chardev=monitor,mode=control", "-S")
 	l.add("-machine", "q35,memory-backend=memory,dump-guest-core=off,vmport=off,smm=off,sata=off,smbus=off")
 	switch c.Accel {
 	case KVM:
@@ -54,7 +52,7 @@ func newCommandLine(c *Config) (*commandLine, error) {
 	l.add("-add-fd", "set=1,fd="+l.pass(c.Console), "-chardev", "file,id=console,append=on,path=/dev/fdset/1", "-serial", "chardev:console")
 	l.add("-device", "virtio-serial-pci,max_ports=2")
 	l.add("-chardev", "socket,id=channel,fd="+l.pass(c.Channel), "-device", "virtserialport,chardev=channel,name="+ChannelName)
-	for i := range ports {
+	for i := range ports + len(c.Shares) {
 		l.add("-device", fmt.Sprintf("pcie-root-port,id=%s,chassis=%d", port(i), 1+i))
 	}
 	l.add("-object", "rng-builtin,id=random", "-device", "virtio-rng-pci,rng=random")
@@ -81,12 +79,6 @@ func kernelArguments(c *Config) string {
 	return line
 }
 
-// share adds a share whose virtiofsd is at the other end of a socket.
-func (l *commandLine) share(n int, s *Share, socket *os.File) {
-	id := "share" + strconv.Itoa(n)
-	l.add("-chardev", "socket,id="+id+",fd="+l.pass(socket), "-device", "vhost-user-fs-pci,chardev="+id+",tag="+s.Tag)
-}
-
 func (l *commandLine) add(args ...string) { l.args = append(l.args, args...) }
 
 // pass has QEMU inherit a file, and returns the number of its descriptor.
@@ -94,6 +86,3 @@ func (l *commandLine) pass(f *os.File) string {
 	l.files = append(l.files, f)
 	return strconv.Itoa(2 + len(l.files))
 }
-
-// close closes the files that QEMU has inherited.
-func (l *commandLine) close() { proc.CloseFiles(l.files...) }

@@ -124,6 +124,13 @@ func boot(t *testing.T, c machine.Config, g *guest) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.run(m)
+	g.expect("hello")
+}
+
+// run takes over the guest's machine.
+func (g *guest) run(m machine.Machine) {
+	t := g.t
 	g.Machine = m
 	t.Cleanup(func() {
 		if err := m.Stop(context.Background()); err != nil {
@@ -133,8 +140,13 @@ func boot(t *testing.T, c machine.Config, g *guest) {
 			t.Logf("the console: %s", g.console)
 		}
 	})
-	if got := g.hear(); got != "hello" {
-		t.Fatalf("the guest said %q", got)
+}
+
+// expect waits until the guest says something.
+func (g *guest) expect(want string) {
+	g.t.Helper()
+	if got := g.hear(); got != want {
+		g.t.Fatalf("the guest said %q", got)
 	}
 }
 
@@ -392,13 +404,20 @@ func TestQEMUIsInTheJail(t *testing.T) {
 			t.Errorf("its namespace is %s: %v", theirs, err)
 		}
 	}
-	fds, err := filepath.Glob(in + "/fd/*")
-	if err != nil {
-		t.Fatal(err)
+	expectNoFiles(t, g.PID())
+}
+
+// expectNoFiles looks that a QEMU has no file of the host open.
+func expectNoFiles(t *testing.T, pid int) {
+	t.Helper()
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(fds) == 0 {
+		t.Fatal(fds, err)
 	}
 	for _, fd := range fds {
-		if to, _ := os.Readlink(fd); strings.HasPrefix(to, "/") && to != "/dev/null" && !strings.HasPrefix(to, "/memfd:") {
-			t.Errorf("it has %s open", to)
+		// The guest's memory is the file /guest of a tmpfs of its own.
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, "/") && to != "/dev/null" && !strings.HasPrefix(to, "/memfd:") && to != "/guest" {
+			t.Errorf("QEMU has %s open", to)
 		}
 	}
 }

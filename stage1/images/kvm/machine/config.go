@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,10 +15,12 @@ func (c *Config) check() error {
 	switch {
 	case c.Children == nil || c.Channel == nil || c.Console == nil:
 		return errors.New("it has no reaper, channel or console")
+	case c.Saved != "" && c.Booted == nil:
+		return errors.New("it is to be saved, and nobody knows when")
 	case c.Accel != KVM && c.Accel != TCG:
 		return fmt.Errorf("there is no accelerator %q", c.Accel)
 	}
-	for _, path := range []string{c.Kernel, c.Modules, c.Init, c.Dir} {
+	for _, path := range []string{c.Kernel, c.Modules, c.Init, c.Dir, cmp.Or(c.Saved, "/")} {
 		if !strings.HasPrefix(path, "/") {
 			return fmt.Errorf("%q is no absolute path", path)
 		}

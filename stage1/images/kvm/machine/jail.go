@@ -13,7 +13,7 @@ import (
 // jail is where QEMU runs: a root directory without a file, namespaces of its own, and a user of its
 // own without a capability.
 //
-//	prepare: the root has QEMU's program and libraries, and the files of Config
+//	prepare: the root has QEMU's program and libraries, the files of Config, and the guest's memory
 //	         QEMU starts, reads them and waits (-S)
 //	empty:   nothing is left in the root
 //	         the guest executes its first instruction
@@ -21,10 +21,11 @@ import (
 // prepare and empty are called on the thread that starts QEMU. That thread has the jail's mount
 // namespace as long as QEMU lives.
 type jail struct {
-	dir   string            // a directory of the machine's, where the root is mounted
-	files map[string]string // files of the root, by name, with their paths on the host
-	kvm   bool              // the root has the device
-	user  int               // QEMU's user and group
+	dir    string            // a directory of the machine's, where the root is mounted
+	files  map[string]string // files of the root, by name, with their paths on the host
+	memory *memory
+	kvm    bool // the root has the device
+	user   int  // QEMU's user and group
 }
 
 // root is the directory of the jail's mount namespace that QEMU has as its root. The kernel makes no
@@ -105,6 +106,9 @@ func (j *jail) fill(to string) error {
 		if err := errors.Join(f.Close(), bind(path, f.Name())); err != nil {
 			return err
 		}
+	}
+	if err := j.memory.mount(filepath.Join(to, memoryDir)); err != nil {
+		return err
 	}
 	if !j.kvm {
 		return nil

@@ -39,7 +39,13 @@ func TestNothingCanBeReachedFromTheJail(t *testing.T) {
 		defer unix.SysvShmCtl(id, unix.IPC_RMID, nil)
 	}
 	for _, kvm := range []bool{false, true} {
-		j := &jail{dir: filepath.Join(dir, "jail"), files: map[string]string{"attack": attack}, kvm: kvm, user: 0x70000000 + 65535}
+		const user = 0x70000000 + 65535
+		guest, err := newMemory(4096, user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer guest.close()
+		j := &jail{dir: filepath.Join(dir, "jail"), files: map[string]string{"attack": attack}, memory: guest, kvm: kvm, user: user}
 		if _, err := os.Stat(kvmDevice); kvm && err != nil {
 			t.Logf("without the device: %v", err)
 			continue

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,6 +67,15 @@ type Config struct {
 	Console *os.File
 	Dir     string // a directory of root's that is the machine's alone, for sockets
 
+	// Booted waits until the guest has come to where it waits for its pod: until then, it has nothing to do with one. With
+	// nil, Boot returns when the guest begins.
+	Booted func(context.Context) error `json:"-"`
+	// Saved is a directory of root's. If it is set, a machine is saved there when Booted has returned, and later machines
+	// like it are restored, in place of their boot: their memory is that of the saved one. All have drawn the same random
+	// numbers until then.
+	Saved string
+	Log   io.Writer `json:"-"` // for what went wrong with saved machines, which is no error of Boot
+
 	// Cgroup has the directories of the cgroups to which the machine's processes are moved.
 	Cgroup []string
 	// Users are the ids of which QEMU gets one; the zero value stands for a default.
@@ -102,6 +113,8 @@ type Machine interface {
 	Resize(ctx context.Context, cpus int, memory int64) error
 	// Size returns the processors and the memory that the guest has.
 	Size(context.Context) (cpus int, memory int64, err error)
+	// Forget removes the saved machine from which this one was restored, if it was: later ones boot.
+	Forget() error
 	// Stop ends the machine without asking the guest, and returns when none of its processes is
 	// left. It may be called any number of times. QEMU has until ctx is done, and five seconds at
 	// the most, before it is killed.
@@ -116,8 +129,10 @@ type Machine interface {
 // machine is a machine of QEMU.
 type machine struct {
 	config Config
+	memory *memory // nil after Boot
 	qemu   *process
-	shares []*process
+	copier *process // of the memory of a saved machine, or nil
+	origin string   // the directory of the saved machine, or ""
 	user   *os.File // keeps the id of QEMU's user
 	qmp    *monitor
 	done   chan struct{}
@@ -126,6 +141,7 @@ type machine struct {
 	resizing chan struct{} // has one token
 
 	mu      sync.Mutex
+	shares  []*process
 	stopped bool
 	ports   [ports]bool        // that have a device
 	devices map[Device]*device // that were added
@@ -134,87 +150,191 @@ type machine struct {
 
 var _ Machine = (*machine)(nil)
 
-// Boot returns a running machine when QEMU has begun to execute the guest. If ctx is done before
+// Boot returns a running machine when QEMU has begun to execute the guest, and Booted has returned. If ctx is done before
 // that, nothing is left.
 func Boot(ctx context.Context, c Config) (Machine, error) {
 	defer proc.CloseFiles(c.Channel, c.Console)
 	for _, s := range c.Shares {
 		defer proc.CloseFiles(s.Tree)
 	}
-	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("boot a machine: %w", err)
-	}
-	m := &machine{config: c, resizing: make(chan struct{}, 1), done: make(chan struct{}), devices: map[Device]*device{}}
-	if err := m.boot(ctx, &c); err != nil {
-		m.kill()
-		m.wait()
-		if m.crashed() {
-			err = guestError(err.Error())
-		}
+	m, err := boot(ctx, &c)
+	if err != nil {
 		return nil, fmt.Errorf("boot a machine: %w", err)
 	}
 	go m.supervise()
 	return m, nil
 }
 
-// boot starts virtiofsd before QEMU, which speaks to it before it answers on its monitor.
-func (m *machine) boot(ctx context.Context, c *Config) error {
+// boot boots a machine, or restores one that was saved.
+func boot(ctx context.Context, c *Config) (*machine, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	if err := verify(c.Kernel, c.KernelSum, sums); err != nil {
-		return err
+		return nil, err
 	}
 	if err := verify(c.Modules, c.ModulesSum, sums); err != nil {
-		return err
+		return nil, err
 	}
 	archive, err := os.OpenFile(filepath.Join(c.Dir, initrd), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := errors.Join(writeInitrd(archive, c.Modules, c.Init), archive.Close()); err != nil {
-		return err
+		return nil, err
 	}
-	line, err := newCommandLine(c)
+	m := newMachine(c)
+	err = m.begin(ctx)
+	if errors.As(err, new(restoreError)) && ctx.Err() == nil {
+		fmt.Fprintf(m.config.Log, "the machine boots: %v\n", err)
+		m = newMachine(c)
+		m.config.Saved = ""
+		err = m.begin(ctx)
+	}
+	return m, err
+}
+
+func newMachine(c *Config) *machine {
+	m := &machine{config: *c, resizing: make(chan struct{}, 1), done: make(chan struct{}), devices: map[Device]*device{}}
+	if c.Log == nil {
+		m.config.Log = io.Discard
+	}
+	return m
+}
+
+// begin starts the machine. After an error nothing of it is left.
+func (m *machine) begin(ctx context.Context) error {
+	err := m.start(ctx)
+	m.memory.close()
+	if err == nil {
+		return nil
+	}
+	m.kill()
+	m.wait()
+	if m.crashed() {
+		return guestError(err.Error())
+	}
+	return err
+}
+
+// start starts QEMU, and has the guest come to where it waits for its pod.
+func (m *machine) start(ctx context.Context) error {
+	line, err := newCommandLine(&m.config)
 	if err != nil {
 		return err
 	}
-	defer line.close()
+	defer line.peer.Close()
 	m.qmp = newMonitor(line.monitor)
-	for i := range c.Shares {
-		p, socket, err := startShare(c, i)
-		if err != nil {
+	j, err := m.jail()
+	if err != nil {
+		return err
+	}
+	var name string // of the machine when it is saved
+	var from *saved
+	if m.config.Saved != "" {
+		if name, from, err = m.findSaved(line.args); err != nil {
+			fmt.Fprintf(m.config.Log, "the machine boots and is not saved: %v\n", err)
+		}
+	}
+	defer from.close()
+	if from != nil {
+		m.origin = filepath.Join(m.config.Saved, name)
+		line.add("-incoming", "defer")
+		if err := m.copy(from); err != nil {
 			return err
 		}
-		m.shares = append(m.shares, p)
-		line.share(i, &c.Shares[i], socket)
 	}
-	j, err := m.jail(c)
-	if err != nil {
-		return err
-	}
-	m.qemu, err = start(c, &program{
+	m.qemu, err = start(&m.config, &program{
 		argv: append([]string{qemu}, line.args...), files: line.files, sys: j.attributes(), prepare: j.prepare,
 	})
 	if err != nil {
 		return err
 	}
-	line.close() // so that the monitor ends with QEMU
+	line.peer.Close() // so that the monitor ends with QEMU
 	stop := context.AfterFunc(ctx, m.kill)
 	defer stop()
-	// QEMU answers when it has read all of its files.
-	if err = m.qmp.negotiate(ctx); err == nil {
-		err = m.qemu.thread.do(j.empty)
-	}
-	if err == nil {
-		err = m.qmp.execute(ctx, "cont", nil, nil)
-	}
-	if err != nil {
+	if err := m.bring(ctx, j, name, from); err != nil {
 		m.kill()
 		return errors.Join(err, context.Cause(ctx), m.whyEnded())
 	}
 	return nil
 }
 
+// bring has the guest come to where it waits for its pod, with its shares. It saves the machine if it has a name and is not
+// a saved one.
+func (m *machine) bring(ctx context.Context, j *jail, name string, from *saved) error {
+	if err := m.qmp.negotiate(ctx); err != nil {
+		return err
+	}
+	if from != nil {
+		if err := m.restore(ctx, from); err != nil {
+			return err
+		}
+	}
+	// QEMU has read all of its files.
+	if err := m.qemu.thread.do(j.empty); err != nil {
+		return err
+	}
+	if from == nil && name != "" {
+		if err := m.run(ctx); err != nil {
+			return err
+		}
+		if err := m.awaitBoot(ctx); err != nil {
+			return err
+		}
+		if err := m.save(ctx, name); err != nil {
+			fmt.Fprintf(m.config.Log, "the machine is not saved: %v\n", err)
+		}
+	}
+	if err := m.addShares(ctx); err != nil {
+		return err
+	}
+	if err := m.run(ctx); err != nil || name != "" {
+		return err
+	}
+	return m.awaitBoot(ctx)
+}
+
+// run has QEMU execute the guest, or go on with it.
+func (m *machine) run(ctx context.Context) error { return m.qmp.execute(ctx, "cont", nil, nil) }
+
+// endsWithin is the time in which QEMU ends after its end of the channel.
+const endsWithin = time.Second
+
+// awaitBoot waits for Booted, or for the end of QEMU.
+func (m *machine) awaitBoot(ctx context.Context) error {
+	if m.config.Booted == nil {
+		return nil
+	}
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-m.qemu.Done():
+			cancel()
+		case <-within.Done():
+		}
+	}()
+	err := m.config.Booted(within)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	select {
+	case <-m.qemu.Done():
+		if ended := m.reason(m.qemu); ended != nil {
+			return ended
+		}
+		return errors.New("the guest has powered off while it booted")
+	case <-m.qmp.stopped:
+		return m.reason(nil)
+	case <-time.After(endsWithin):
+		return err
+	}
+}
+
 // jail makes what QEMU's jail needs on the host.
-func (m *machine) jail(c *Config) (*jail, error) {
+func (m *machine) jail() (*jail, error) {
+	c := &m.config
 	users := c.Users
 	if users == (Users{}) {
 		users = defaultUsers
@@ -224,18 +344,22 @@ func (m *machine) jail(c *Config) (*jail, error) {
 		return nil, err
 	}
 	m.user = claimed
+	if m.memory, err = newMemory(c.Memory, id); err != nil {
+		return nil, err
+	}
 	dir := filepath.Join(c.Dir, "jail")
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
 	files := map[string]string{kernel: c.Kernel, initrd: filepath.Join(c.Dir, initrd)}
-	return &jail{dir: dir, files: files, kvm: c.Accel == KVM, user: id}, nil
+	return &jail{dir: dir, files: files, memory: m.memory, kvm: c.Accel == KVM, user: id}, nil
 }
 
 // supervise waits for the first process of the machine that ends, and ends the others.
 func (m *machine) supervise() {
-	ended := make(chan *process, 1+len(m.shares))
-	for _, p := range m.processes() {
+	lasting := append([]*process{m.qemu}, m.shares...)
+	ended := make(chan *process, len(lasting))
+	for _, p := range lasting {
 		go func() {
 			<-p.Done()
 			ended <- p
@@ -296,9 +420,13 @@ type guestError string
 func (e guestError) Error() string { return string(e) }
 
 func (m *machine) processes() []*process {
-	all := append([]*process(nil), m.shares...)
-	if m.qemu != nil {
-		all = append(all, m.qemu)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := slices.Clone(m.shares)
+	for _, p := range []*process{m.qemu, m.copier} {
+		if p != nil {
+			all = append(all, p)
+		}
 	}
 	return all
 }

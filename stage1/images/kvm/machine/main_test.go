@@ -18,6 +18,9 @@ var Children *proc.Children
 var Dir string
 
 func TestMain(m *testing.M) {
+	if os.Args[0] == Copier {
+		os.Exit(Copy())
+	}
 	Children = proc.NewChildren()
 	if os.Getenv(bootEnv) != "" {
 		bootAndWait()

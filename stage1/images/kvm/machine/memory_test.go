@@ -41,7 +41,7 @@ func readMemory(t *testing.T, pid int) (m memoryOf) {
 			var own int
 			_, _ = fmt.Sscan(words[1], &own)
 			switch {
-			case strings.HasPrefix(path, "/memfd:memory-backend"):
+			case path == "/guest": // the only file of its file system
 				m.guest += resident
 			case mode == "rwxp":
 				m.buffer += resident

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 // program says how a program of a machine is started.
 type program struct {
+	path  string // "": that of argv[0]
 	argv  []string
 	files []*os.File // its descriptors from 3 on
 	sys   syscall.SysProcAttr
@@ -62,7 +64,7 @@ func start(c *Config, p *program) (*process, error) {
 					return err
 				}
 			}
-			started, err := os.StartProcess(p.argv[0], p.argv, attr)
+			started, err := os.StartProcess(cmp.Or(p.path, p.argv[0]), p.argv, attr)
 			if err != nil {
 				return err
 			}

@@ -28,10 +28,13 @@ type monitor struct {
 	waiting map[uint64]chan answer // by the id of the command; an answer may come after its caller has left
 	ready   chan struct{}          // closed by the greeting
 	reason  string                 // of the shutdown of the guest, as QEMU's event names it
-	stopped chan struct{}          // closed when QEMU has stopped the guest, which this package never asks for
+	stopped chan struct{}          // closed when QEMU has stopped the guest without a call of pause
 	halted  bool
-	unplugs map[string]chan error // by the id of the device that the guest is to give up
-	err     error                 // set before done is closed
+	pausing bool
+	// migrations are the states of the migration that is in progress, or nil.
+	migrations chan string
+	unplugs    map[string]chan error // by the id of the device that the guest is to give up
+	err        error                 // set before done is closed
 
 	sending chan struct{} // has one token: a command is sent while it is taken
 }
@@ -45,6 +48,7 @@ type answer struct {
 	Event    string          `json:"event"`
 	Data     struct {
 		Reason string `json:"reason"` // of SHUTDOWN
+		Status string `json:"status"` // of MIGRATION
 		Device string `json:"device"` // of DEVICE_DELETED and DEVICE_UNPLUG_GUEST_ERROR
 	} `json:"data"`
 	ID     uint64          `json:"id"` // from 1 on
@@ -125,10 +129,17 @@ func (m *monitor) take(a answer) error {
 		}
 	case a.Event == "SHUTDOWN":
 		m.reason = a.Data.Reason
+	case a.Event == "STOP" && m.pausing:
+		m.pausing = false
 	case a.Event == "STOP":
 		if !m.halted {
 			m.halted = true
 			close(m.stopped)
+		}
+	case a.Event == "MIGRATION":
+		select {
+		case m.migrations <- a.Data.Status:
+		default: // nobody waits, or QEMU sends more than there can be
 		}
 	case a.Event == "DEVICE_DELETED":
 		m.unpluggedLocked(a.Data.Device, nil)
@@ -178,6 +189,53 @@ func (m *monitor) unplug(ctx context.Context, id string) error {
 		return m.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// pause stops the guest.
+func (m *monitor) pause(ctx context.Context) error {
+	m.mu.Lock()
+	m.pausing = true
+	m.mu.Unlock()
+	return m.execute(ctx, "stop", nil, nil)
+}
+
+// migrate has QEMU write its state to a file, or read it from there, all but the guest's memory. The guest must not run.
+func (m *monitor) migrate(ctx context.Context, command string, state *os.File) error {
+	on := func(name string) map[string]any { return map[string]any{"capability": name, "state": true} }
+	capabilities := map[string]any{"capabilities": []any{on("x-ignore-shared"), on("events")}}
+	if err := m.execute(ctx, "migrate-set-capabilities", capabilities, nil); err != nil {
+		return err
+	}
+	if err := m.executeWith(ctx, "getfd", map[string]any{"fdname": "state"}, nil, state); err != nil {
+		return err
+	}
+	states := make(chan string, 16) // QEMU sends some five
+	m.mu.Lock()
+	m.migrations = states
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.migrations = nil
+	}()
+	if err := m.execute(ctx, command, map[string]any{"uri": "fd:state"}, nil); err != nil {
+		return err
+	}
+	for {
+		select {
+		case s := <-states:
+			switch s {
+			case "completed":
+				return nil
+			case "failed", "cancelled":
+				return fmt.Errorf("QEMU's command %s has %s", command, s)
+			}
+		case <-m.done:
+			return fmt.Errorf("QEMU's command %s: %w", command, m.err)
+		case <-ctx.Done():
+			return fmt.Errorf("QEMU's command %s: %w", command, context.Cause(ctx))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +19,37 @@ import (
 
 // virtiofsd is the path of Debian's virtiofsd, as QEMU's package has it.
 const virtiofsd = "/usr/lib/qemu/virtiofsd"
+
+// addShares starts the virtiofsd of each share, and plugs the shares in.
+func (m *machine) addShares(ctx context.Context) error {
+	for n := range m.config.Shares {
+		s := &m.config.Shares[n]
+		p, socket, err := startShare(&m.config, n)
+		if err != nil {
+			return err
+		}
+		m.mu.Lock()
+		m.shares = append(m.shares, p)
+		m.mu.Unlock()
+		id := "share" + strconv.Itoa(n)
+		err = m.qmp.executeWith(ctx, "getfd", map[string]any{"fdname": id}, nil, socket)
+		socket.Close()
+		if err == nil {
+			address := map[string]any{"type": "fd", "data": map[string]any{"str": id}}
+			backend := map[string]any{"type": "socket", "data": map[string]any{"addr": address, "server": false}}
+			err = m.qmp.execute(ctx, "chardev-add", map[string]any{"id": id, "backend": backend}, nil)
+		}
+		if err == nil {
+			err = m.qmp.execute(ctx, "device_add", map[string]any{
+				"driver": "vhost-user-fs-pci", "id": id, "bus": port(ports + n), "chardev": id, "tag": s.Tag,
+			}, nil)
+		}
+		if err != nil {
+			return fmt.Errorf("share %s: %w", s.Tag, err)
+		}
+	}
+	return nil
+}
 
 // startShare starts the virtiofsd of a share, and returns QEMU's end of the connection to it.
 //

@@ -33,12 +33,12 @@ func (c *Config) checkSize() error {
 	return nil
 }
 
-// size adds the arguments for processors and memory. virtiofsd maps the memory of the guest, so it is
-// a file. Memory that is added later is a part of a second file, which virtiofsd maps at boot, too.
+// size adds the arguments for processors and memory. Memory that is added later is a part of a second file, which
+// virtiofsd maps at boot, too.
 func (l *commandLine) size(c *Config) {
 	size, more := mebibytes(c.Memory), max(0, c.MaxMemory-c.Memory)
 	l.add("-smp", fmt.Sprintf("%d,maxcpus=%d", c.CPUs, max(c.CPUs, c.MaxCPUs)))
-	l.add("-object", "memory-backend-memfd,id=memory,share=on,size="+size)
+	l.add("-object", "memory-backend-file,id=memory,share=on,mem-path=/"+memoryDir+"/"+memoryFile+",size="+size) // in the jail
 	if more == 0 {
 		l.add("-m", size)
 		return

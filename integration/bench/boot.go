@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
+	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
 // reference is the column of what machines are compared with.
@@ -53,19 +55,60 @@ func measureBoots(ctx context.Context, b *bench) error {
 			}
 			return b.awaitQuiet(ctx)
 		}},
+		sampler{virtual, func(ctx context.Context, record recorder) error {
+			if err := b.measureSaved(ctx, record); err != nil {
+				return err
+			}
+			return b.awaitQuiet(ctx)
+		}},
 		sampler{reference, b.measureBareBoot})
 }
 
 // measureMachine takes a pod of one container from Create to Delete.
 func (b *bench) measureMachine(ctx context.Context, record recorder) error {
-	s := b.subject(virtual)
-	c, err := b.container(ctx, s, b.id(s), sleeper()...)
+	task, exited, err := b.measureBegin(ctx, record, begin{opReady, opReadyCPU, opFirst, opFirstCPU})
 	if err != nil {
 		return err
 	}
 	used, err := b.meter.settled(ctx)
 	if err != nil {
 		return err
+	}
+	begin := time.Now()
+	if err := end(ctx, task, exited); err != nil {
+		return err
+	}
+	record(opLastEnd, milliseconds(begin))
+	if err := b.clear(ctx); err != nil {
+		return err
+	}
+	_, err = b.spent(ctx, opLastEndCPU, used, record)
+	return err
+}
+
+// measureSaved begins a pod of one container with a saved machine.
+func (b *bench) measureSaved(ctx context.Context, record recorder) error {
+	operations := begin{opSavedReady, opSavedReadyCPU, opSavedFirst, opSavedFirstCPU}
+	_, _, err := b.measureBegin(ctx, record, operations, oci.WithAnnotations(map[string]string{"io.containerd.rkt.v1/stage1": savedStage1}))
+	if err != nil {
+		return err
+	}
+	return b.clear(ctx)
+}
+
+// begin are the operations from the Create of a new pod: until it is ready, and until its container runs.
+type begin struct{ ready, readyCPU, first, firstCPU operation }
+
+// measureBegin takes a pod of one container from Create to the end of Start.
+func (b *bench) measureBegin(ctx context.Context, record recorder, op begin, opts ...oci.SpecOpts) (containerd.Task, <-chan containerd.ExitStatus, error) {
+	s := b.subject(virtual)
+	c, err := b.containerWith(ctx, s, b.id(s), append(opts, oci.WithProcessArgs(sleeper()...))...)
+	if err != nil {
+		return nil, nil, err
+	}
+	used, err := b.meter.settled(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	begin := time.Now()
 	watching, stop := context.WithCancel(ctx)
@@ -76,40 +119,29 @@ func (b *bench) measureMachine(ctx context.Context, record recorder) error {
 		took := milliseconds(begin)
 		now, e := b.meter.cpu.read()
 		if err = errors.Join(err, e); err == nil {
-			record(opReady, took)
-			record(opReadyCPU, now-used.cpu)
+			record(op.ready, took)
+			record(op.readyCPU, now-used.cpu)
 		}
 		ready <- err
 	}()
 	task, err := c.NewTask(ctx, cio.NullIO)
 	if err != nil {
 		stop()
-		return errors.Join(err, <-ready)
+		return nil, nil, errors.Join(err, <-ready)
 	}
 	if err := <-ready; err != nil {
-		return err
+		return nil, nil, err
 	}
 	exited, err := task.Wait(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := task.Start(ctx); err != nil {
-		return err
+		return nil, nil, err
 	}
-	record(opFirst, milliseconds(begin))
-	if used, err = b.spent(ctx, opFirstCPU, used, record); err != nil {
-		return err
-	}
-	begin = time.Now()
-	if err := end(ctx, task, exited); err != nil {
-		return err
-	}
-	record(opLastEnd, milliseconds(begin))
-	if err := b.clear(ctx); err != nil {
-		return err
-	}
-	_, err = b.spent(ctx, opLastEndCPU, used, record)
-	return err
+	record(op.first, milliseconds(begin))
+	_, err = b.spent(ctx, op.firstCPU, used, record)
+	return task, exited, err
 }
 
 // awaitRun waits until the journal of the only pod says that run is ready.
@@ -150,10 +182,10 @@ func (b *bench) measureBareBoot(ctx context.Context, record recorder) error {
 	took := milliseconds(begin)
 	now, err := b.meter.cpu.read()
 	if err == nil {
-		for _, op := range []operation{opReady, opFirst} {
+		for _, op := range []operation{opReady, opFirst, opSavedReady, opSavedFirst} {
 			record(op, took)
 		}
-		for _, op := range []operation{opReadyCPU, opFirstCPU} {
+		for _, op := range []operation{opReadyCPU, opFirstCPU, opSavedReadyCPU, opSavedFirstCPU} {
 			record(op, now-used.cpu)
 		}
 	}

@@ -42,6 +42,9 @@ const (
 	memoryUnit    = 2 << 20
 )
 
+// savedStage1 is the name of a stage1 kvm that saves machines and restores them.
+const savedStage1 = "kvm-saved"
+
 // newMachines configures the stage1 kvm in the rig's copy of bin, and makes the files of bare boots.
 func newMachines(ctx context.Context, r *rig, accel string) (*machines, error) {
 	image, kernel := filepath.Join(r.shims(), "stage1/kvm"), filepath.Join(r.shims(), "kvm")
@@ -51,17 +54,23 @@ func newMachines(ctx context.Context, r *rig, accel string) (*machines, error) {
 		}
 	}
 	m := &machines{config: filepath.Join(r.dir, "kvm.toml"), host: filepath.Join(r.dir, "bareboot")}
-	if err := os.WriteFile(m.config, fmt.Appendf(nil, "[stage1.kvm]\npath = %q\n", image), 0o600); err != nil {
+	saving := filepath.Join(r.dir, savedStage1)
+	config := fmt.Appendf(nil, "[stage1.%s]\npath = %q\n[stage1.%s]\npath = %q\npods_may_ask = true\n", virtual, image, savedStage1, saving)
+	if err := os.WriteFile(m.config, config, 0o600); err != nil {
 		return nil, err
 	}
-	settings, err := json.Marshal(map[string]any{
+	if err := os.CopyFS(saving, os.DirFS(image)); err != nil {
+		return nil, err
+	}
+	settings := map[string]any{
 		"kernel": filepath.Join(kernel, "vmlinux"), "modules": filepath.Join(kernel, "modules"), "accel": accel,
 		"cpus": machineCPUs, "memory": machineMemory,
-	})
-	if err != nil {
+	}
+	if err := writeSettings(image, settings); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(image, "rootfs/kvm.json"), settings, 0o644); err != nil {
+	settings["savedMachines"] = filepath.Join(r.dir, "saved-machines")
+	if err := writeSettings(saving, settings); err != nil {
 		return nil, err
 	}
 	var info unix.Sysinfo_t
@@ -82,6 +91,7 @@ func newMachines(ctx context.Context, r *rig, accel string) (*machines, error) {
 			return nil, fmt.Errorf("build %s: %w: %s", program, err, out)
 		}
 	}
+	var err error
 	if m.versions, err = machineVersions(ctx, m.bare.Kernel); err != nil {
 		return nil, err
 	}
@@ -90,6 +100,14 @@ func newMachines(ctx context.Context, r *rig, accel string) (*machines, error) {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	return m, nil
+}
+
+func writeSettings(image string, settings map[string]any) error {
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(image, "rootfs/kvm.json"), text, 0o644)
 }
 
 // machineVersions returns the versions of QEMU and of a vmlinux.

@@ -13,6 +13,12 @@ func (o operation) describeOfMachines() description {
 		return description{name: "pod ready", unit: "ms"}
 	case opReadyCPU:
 		return description{name: "processor time of it", unit: "ms"}
+	case opSavedReady:
+		return description{name: "pod ready, of a saved machine", unit: "ms"}
+	case opSavedFirst:
+		return description{name: "Create + Start of its container", unit: "ms"}
+	case opSavedReadyCPU, opSavedFirstCPU:
+		return description{name: "processor time of it", unit: "ms"}
 	case opMachineMemory:
 		return description{name: "QEMU, virtiofsd and proxies", unit: "MB"}
 	case opMachineOwn:
@@ -69,6 +75,10 @@ func machineRows() []machineRow {
 		{opReadyCPU, bareBoot, budget{bound: 1.3}},
 		{opFirst, bareBoot, budget{}},
 		{opFirstCPU, bareBoot, budget{}},
+		{opSavedReady, bareBoot, budget{}},
+		{opSavedReadyCPU, bareBoot, budget{}},
+		{opSavedFirst, bareBoot, budget{}},
+		{opSavedFirstCPU, bareBoot, budget{}},
 		{opLastEnd, "", budget{}},
 		{opLastEndCPU, "", budget{}},
 		{opCreateStart, byNamespaces, budget{bound: 3}},
@@ -136,7 +146,7 @@ the guest's is that of QEMU. On a busy host it says more than the times do.
 * **Bare boot**: QEMU with the same command line, the same kernel, and an initramfs with the same files, whose
   first process loads the modules of the channel and says that it is up, by the same channel. The benchmark
   compares the command lines. A pod is ready when the supervisor in its machine answers; the time begins with
-  the client's call of Create.
+  the client's call of Create. **Of a saved machine**: the machine is restored, and does not boot.
 * **Fork and exec** by hand: a program in a container of the machine forks, the child executes `+"`true`"+` of the
   container's root, and the program waits. **In new namespaces**: with new mount, PID, IPC, UTS and cgroup
   namespaces, as a container has.

@@ -51,6 +51,10 @@ const (
 	// Of machines.
 	opReady
 	opReadyCPU
+	opSavedReady
+	opSavedReadyCPU
+	opSavedFirst
+	opSavedFirstCPU
 	opMachineMemory
 	opMachineOwn
 	opMachineFiles

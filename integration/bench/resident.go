@@ -139,7 +139,7 @@ func parseResident(lines *bufio.Scanner) (r resident) {
 // add counts a mapping.
 func (r *resident) add(mode, path string, rss, pss, anonymous float64) {
 	switch {
-	case strings.HasPrefix(path, "/memfd:memory-backend"):
+	case path == "/guest", strings.HasPrefix(path, "/memfd:memory-backend"):
 		r.guest += rss
 	case mode == "rwxp":
 		r.buffer += rss

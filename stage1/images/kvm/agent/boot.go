@@ -46,14 +46,14 @@ func boot() (*os.File, error) {
 	if err := loadModules(); err != nil {
 		return nil, err
 	}
+	if err := loopbackUp(); err != nil {
+		return nil, err
+	}
 	return openPort(found, channel.PortName)
 }
 
 // join mounts what the machine has of its pod, whose shares the host may plug in at the same time.
 func join() error {
-	if err := loopbackUp(); err != nil {
-		return err
-	}
 	found, err := newDevices()
 	if err != nil {
 		return err

@@ -1,9 +1,11 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine/cpio"
 )
@@ -13,6 +15,18 @@ const (
 	kernel = "kernel"
 	initrd = "initrd"
 )
+
+// makeInitrd makes the machine's initramfs. That of a restored machine is empty: its guest has read it before it was saved.
+func (m *machine) makeInitrd(empty bool) error {
+	archive, err := os.OpenFile(filepath.Join(m.config.Dir, initrd), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	if !empty {
+		err = writeInitrd(archive, m.config.Modules, m.config.Init)
+	}
+	return errors.Join(err, archive.Close())
+}
 
 // writeInitrd writes an initramfs: the archive of modules, followed by one that has only /init.
 func writeInitrd(to io.Writer, modules, init string) error {

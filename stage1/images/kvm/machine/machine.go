@@ -176,15 +176,8 @@ func boot(ctx context.Context, c *Config) (*machine, error) {
 	if err := verify(c.Modules, c.ModulesSum, sums); err != nil {
 		return nil, err
 	}
-	archive, err := os.OpenFile(filepath.Join(c.Dir, initrd), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(writeInitrd(archive, c.Modules, c.Init), archive.Close()); err != nil {
-		return nil, err
-	}
 	m := newMachine(c)
-	err = m.begin(ctx)
+	err := m.begin(ctx)
 	if errors.As(err, new(restoreError)) && ctx.Err() == nil {
 		fmt.Fprintf(m.config.Log, "the machine boots: %v\n", err)
 		m = newMachine(c)
@@ -237,6 +230,9 @@ func (m *machine) start(ctx context.Context) error {
 		}
 	}
 	defer from.close()
+	if err := m.makeInitrd(from != nil); err != nil {
+		return err
+	}
 	if from != nil {
 		m.origin = filepath.Join(m.config.Saved, name)
 		line.add("-incoming", "defer")

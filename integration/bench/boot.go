@@ -89,11 +89,16 @@ func (b *bench) measureMachine(ctx context.Context, record recorder) error {
 // measureSaved begins a pod of one container with a saved machine.
 func (b *bench) measureSaved(ctx context.Context, record recorder) error {
 	operations := begin{opSavedReady, opSavedReadyCPU, opSavedFirst, opSavedFirstCPU}
-	_, _, err := b.measureBegin(ctx, record, operations, oci.WithAnnotations(map[string]string{"io.containerd.rkt.v1/stage1": savedStage1}))
+	_, _, err := b.measureBegin(ctx, record, operations, withSaved())
 	if err != nil {
 		return err
 	}
 	return b.clear(ctx)
+}
+
+// withSaved gives a pod a saved machine.
+func withSaved() oci.SpecOpts {
+	return oci.WithAnnotations(map[string]string{"io.containerd.rkt.v1/stage1": savedStage1})
 }
 
 // begin are the operations from the Create of a new pod: until it is ready, and until its container runs.

@@ -21,6 +21,8 @@ func (o operation) describeOfMachines() description {
 		return description{name: "processor time of it", unit: "ms"}
 	case opMachineMemory:
 		return description{name: "QEMU, virtiofsd and proxies", unit: "MB"}
+	case opSavedOwn:
+		return description{name: "of no file, of a saved machine", unit: "MB"}
 	case opMachineOwn:
 		return description{name: "of it: of no file", unit: "MB"}
 	case opMachineFiles:
@@ -89,6 +91,7 @@ func machineRows() []machineRow {
 		{opExecCPU, byHand, budget{bound: 3}},
 		{opMachineMemory, bareBoot, budget{bound: 40, absolute: true}},
 		{opMachineOwn, bareBoot, budget{}},
+		{opSavedOwn, "", budget{}},
 		{opMachineFiles, bareBoot, budget{}},
 		{opRunPSS, "", budget{}},
 		{opShimPSS, "", budget{}},

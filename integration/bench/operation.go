@@ -55,6 +55,7 @@ const (
 	opSavedReadyCPU
 	opSavedFirst
 	opSavedFirstCPU
+	opSavedOwn
 	opMachineMemory
 	opMachineOwn
 	opMachineFiles

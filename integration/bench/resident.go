@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/containerd/containerd/v2/pkg/oci"
+
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
 
@@ -162,7 +164,7 @@ func measureResident(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	return b.undisturbed(ctx, func(ctx context.Context) error {
+	err = b.undisturbed(ctx, func(ctx context.Context) error {
 		m, err := b.bootBare(ctx)
 		if err != nil {
 			return err
@@ -173,6 +175,35 @@ func measureResident(ctx context.Context, b *bench) error {
 		}
 		return errors.Join(err, m.close(), b.clear(ctx))
 	})
+	if err != nil {
+		return err
+	}
+	return b.undisturbed(ctx, func(ctx context.Context) error { return b.measureRestored(ctx, s) })
+}
+
+// measureRestored reads the memory of no file of a pod whose machine was restored. No other machine shares its files.
+func (b *bench) measureRestored(ctx context.Context, s subject) error {
+	for range 2 { // the first one may be saved
+		if err := b.clear(ctx); err != nil {
+			return err
+		}
+		if _, err := b.runningWith(ctx, s, b.id(s), oci.WithProcessArgs(sleeper()...), withSaved()); err != nil {
+			return err
+		}
+	}
+	if err := b.leaveAlone(ctx); err != nil {
+		return err
+	}
+	pod, err := b.machineProcesses(s)
+	if err != nil {
+		return err
+	}
+	r, err := residentOf(pod.qemu, append(pod.virtiofsds, pod.proxies...)...)
+	if err != nil {
+		return err
+	}
+	b.results.add(opSavedOwn, virtual, r.own)
+	return b.clear(ctx)
 }
 
 func (b *bench) recordResident(s subject, bare *bareMachine) error {

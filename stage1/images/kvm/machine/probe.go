@@ -21,7 +21,7 @@ import (
 // hosts whose KVM cannot execute a kernel's instructions. So a probe boots the kernel, with a first
 // process that turns the machine off.
 type Probe struct {
-	Config // of the machine; Accel, Init, Memory, Shares, Cgroup, Channel and Console are the probe's
+	Config // of the machine; Accel, Init, Memory, Shares, Cgroup, Channel, Console, Booted and Saved are the probe's
 
 	// Memo is a file that remembers what was found out, as long as the host is not booted and the
 	// files of QEMU and the kernel are the same. Its directory must be root's.
@@ -192,7 +192,7 @@ func (p Probe) boot(ctx context.Context, accel Accel) (m Machine, end func(), er
 	}
 	c.Channel = os.NewFile(uintptr(pair[1]), "channel")
 	c.Init, c.Accel, c.CPUs, c.Memory, c.Shares = filepath.Join(c.Dir, "init"), accel, 1, 128*mebibyte, nil
-	c.MaxCPUs, c.MaxMemory, c.Cgroup = 0, 0, nil
+	c.MaxCPUs, c.MaxMemory, c.Cgroup, c.Booted, c.Saved = 0, 0, nil, nil, ""
 	if c.Console, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		err = os.WriteFile(c.Init, poweroff(), 0o755)
 	}

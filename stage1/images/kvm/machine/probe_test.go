@@ -31,6 +31,9 @@ func probe(t *testing.T) Probe {
 
 func TestTheGuestOfAProbeTurnsItselfOff(t *testing.T) {
 	p := probe(t)
+	// Those of the pod's machine.
+	p.Booted = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	p.Saved = filepath.Join(p.Dir, "saved")
 	if err := p.try(t.Context(), TCG); err != nil {
 		t.Error(err)
 	}

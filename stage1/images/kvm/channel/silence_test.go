@@ -2,6 +2,8 @@ package channel
 
 import (
 	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,4 +31,16 @@ func TestAMachineThatIsSilentHasHung(t *testing.T) {
 	}
 	defer s.Close()
 	wait.For(t, "the end of the connection", s.Done())
+}
+
+func TestAMachineThatDoesNotBootHasHung(t *testing.T) {
+	port, machine, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	defer machine.Close()
+	if err := awaitSleep(t.Context(), port, time.Millisecond); err == nil || !strings.Contains(err.Error(), "it has taken longer than 1ms") {
+		t.Errorf("a machine that says nothing: %v", err)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,8 +20,13 @@ type Wake struct {
 	Random [64]byte  // drawn by the host for this machine alone
 }
 
-// AwaitSleep waits until the machine sleeps. The port must be in the runtime's poller.
-func AwaitSleep(ctx context.Context, port *os.File) error {
+// AwaitSleep waits until the machine sleeps. One that has not booted after two minutes has hung. The port must be in the
+// runtime's poller.
+func AwaitSleep(ctx context.Context, port *os.File) error { return awaitSleep(ctx, port, silence) }
+
+func awaitSleep(ctx context.Context, port *os.File, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has taken longer than %s", limit))
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = port.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	word := make([]byte, len(asleep))
@@ -30,8 +34,11 @@ func AwaitSleep(ctx context.Context, port *os.File) error {
 	if err == nil && string(word) != asleep {
 		err = ErrMessage
 	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("wait until the machine has booted: %w", err), context.Cause(ctx))
+		return fmt.Errorf("wait until the machine has booted: %w", err)
 	}
 	return nil
 }

@@ -130,6 +130,8 @@ func readRequest() (*abi.Request, error) {
 	return r, nil
 }
 
+var errStopping = errors.New("the pod is being stopped")
+
 // pod is the pod while run serves it.
 type pod struct {
 	request    *abi.Request
@@ -155,7 +157,7 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	go func() {
 		select {
 		case <-sigterm:
-			cancel(errors.New("the pod is being stopped"))
+			cancel(errStopping)
 		case <-booted:
 		}
 	}()
@@ -236,12 +238,6 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	if p.machine, err = machine.Boot(ctx, config); err != nil {
 		return err
 	}
-	if err := channel.WakeGuest(p.port); err != nil {
-		return err
-	}
-	if p.session, err = channel.Host(p.port); err != nil {
-		return err
-	}
 	go func() { // a machine that ends while it boots ends the wait for its agent
 		select {
 		case <-p.machine.Done():
@@ -249,22 +245,28 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		case <-booted:
 		}
 	}()
-	p.supervisor, err = supervisor.New(ctx, supervisor.Config{
-		Session: p.session, Children: p.children, Notices: proc.Inherited(abi.EnvNotifyFD),
-		Request: p.request, Sandbox: sandbox, Share: p.share, Log: p.log,
-		Network: p.network, NICs: p.machine, Disks: p.machine, Resizer: p.machine, Sizes: sizes,
-	})
+	if err = channel.WakeGuest(p.port); err == nil {
+		p.session, err = channel.Host(p.port)
+	}
+	if err == nil {
+		p.supervisor, err = supervisor.New(ctx, supervisor.Config{
+			Session: p.session, Children: p.children, Notices: proc.Inherited(abi.EnvNotifyFD),
+			Request: p.request, Sandbox: sandbox, Share: p.share, Log: p.log,
+			Network: p.network, NICs: p.machine, Disks: p.machine, Resizer: p.machine, Sizes: sizes,
+		})
+	}
 	if err == nil {
 		p.leader, err = p.supervisor.Leader(ctx)
 		return err
 	}
-	// It may be a saved machine from which none can be restored.
-	err = errors.Join(err, p.machine.Forget())
 	// The channel of a machine that has ended ends before its process is reaped.
 	select {
 	case <-p.machine.Done():
 		err = errors.Join(err, p.machine.Err())
 	case <-time.After(endsWithin):
+	}
+	if answered := p.session != nil && !errors.Is(err, supervisor.ErrNoAgent); !answered && !errors.Is(context.Cause(ctx), errStopping) {
+		err = errors.Join(err, p.machine.Forget())
 	}
 	return err
 }

@@ -7,7 +7,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -40,7 +43,7 @@ func boot(ctx context.Context, c *Config) (*machine, error) {
 	}
 	m := newMachine(c)
 	err := m.begin(ctx)
-	if errors.As(err, new(restoreError)) && ctx.Err() == nil {
+	if errors.As(err, new(restoreError)) {
 		fmt.Fprintf(m.config.Log, "the machine boots: %v\n", err)
 		m = newMachine(c)
 		m.config.Saved = ""
@@ -57,17 +60,41 @@ func newMachine(c *Config) *machine {
 	return m
 }
 
-// begin starts the machine. After an error nothing of it is left.
+// begin starts the machine. After an error nothing of it is left. If it was to be restored, the saved machine is not left either,
+// unless the error is the pod's.
 func (m *machine) begin(ctx context.Context) error {
 	err := m.start(ctx)
 	m.memory.close()
 	if err == nil {
 		return nil
 	}
+	forgotten := m.origin != "" && ctx.Err() == nil && !m.wasKilled()
+	if forgotten {
+		err = errors.Join(err, m.Forget())
+	}
 	m.kill()
+	err = m.explain(ctx, err)
 	m.wait()
-	if m.crashed() {
+	switch {
+	case forgotten && len(m.shares) == 0: // a share can be plugged in once
+		return restoreError{err}
+	case m.crashed():
 		return guestError(err.Error())
+	}
+	return err
+}
+
+// explain adds to an error what the machine's processes have written, if they have ended by themselves.
+func (m *machine) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, p := range m.processes() {
+		p.end()
+		byItself := p.Wait().Code != 0 && (p == m.qemu || p.Wait().Signal != int(unix.SIGKILL))
+		if f := p.failure(); byItself && p.said() != "" && !strings.Contains(err.Error(), f.Error()) {
+			err = errors.Join(err, f)
+		}
 	}
 	return err
 }
@@ -111,46 +138,33 @@ func (m *machine) start(ctx context.Context) error {
 	line.peer.Close() // so that the monitor ends with QEMU
 	stop := context.AfterFunc(ctx, m.kill)
 	defer stop()
-	if err := m.bring(ctx, j, name, from); err != nil {
-		m.kill()
-		return errors.Join(err, context.Cause(ctx), m.whyEnded())
-	}
-	return nil
-}
-
-// bring has the guest come to where it waits for its pod, with its shares. It saves the machine if it has a name and is not
-// a saved one.
-func (m *machine) bring(ctx context.Context, j *jail, name string, from *saved) error {
 	if err := m.qmp.negotiate(ctx); err != nil {
 		return err
 	}
-	if from != nil {
-		if err := m.restore(ctx, from); err != nil {
+	restore := func() error { return m.restore(ctx, from) }
+	empty := func() error { return m.qemu.thread.do(j.empty) } // QEMU has read all of its files
+	run := func() error { return m.run(ctx) }
+	boot := func() error { return m.awaitBoot(ctx) }
+	save := func() error { m.save(ctx, name); return nil }
+	plug := func() error { return m.addShares(ctx) }
+	switch {
+	case from != nil:
+		return inOrder(restore, empty, plug, run)
+	case name != "":
+		return inOrder(empty, run, boot, save, plug, run)
+	default:
+		return inOrder(empty, plug, run, boot)
+	}
+}
+
+// inOrder does steps until one fails.
+func inOrder(steps ...func() error) error {
+	for _, do := range steps {
+		if err := do(); err != nil {
 			return err
 		}
 	}
-	// QEMU has read all of its files.
-	if err := m.qemu.thread.do(j.empty); err != nil {
-		return err
-	}
-	if from == nil && name != "" {
-		if err := m.run(ctx); err != nil {
-			return err
-		}
-		if err := m.awaitBoot(ctx); err != nil {
-			return err
-		}
-		if err := m.save(ctx, name); err != nil {
-			fmt.Fprintf(m.config.Log, "the machine is not saved: %v\n", err)
-		}
-	}
-	if err := m.addShares(ctx); err != nil {
-		return err
-	}
-	if err := m.run(ctx); err != nil || name != "" {
-		return err
-	}
-	return m.awaitBoot(ctx)
+	return nil
 }
 
 // run has QEMU execute the guest, or go on with it.
@@ -170,6 +184,8 @@ func (m *machine) awaitBoot(ctx context.Context) error {
 		select {
 		case <-m.qemu.Done():
 			cancel()
+		case <-m.qmp.stopped:
+			cancel()
 		case <-within.Done():
 		}
 	}()
@@ -178,13 +194,15 @@ func (m *machine) awaitBoot(ctx context.Context) error {
 		return err
 	}
 	select {
+	case <-m.qmp.stopped:
+		m.kill()
+		return m.reason(nil)
 	case <-m.qemu.Done():
+		<-m.qmp.done // it knows why the guest has ended
 		if ended := m.reason(m.qemu); ended != nil {
 			return ended
 		}
 		return errors.New("the guest has powered off while it booted")
-	case <-m.qmp.stopped:
-		return m.reason(nil)
 	case <-time.After(endsWithin):
 		return err
 	}

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"slices"
@@ -111,7 +110,8 @@ type Machine interface {
 	Resize(ctx context.Context, cpus int, memory int64) error
 	// Size returns the processors and the memory that the guest has.
 	Size(context.Context) (cpus int, memory int64, err error)
-	// Forget removes the saved machine from which this one was restored, if it was: later ones boot.
+	// Forget removes the saved machine from which this one was restored, if it was: later ones boot. It does not if this one's
+	// processes were killed, which says nothing of the saved one.
 	Forget() error
 	// Stop ends the machine without asking the guest, and returns when none of its processes is
 	// left. It may be called any number of times. QEMU has until ctx is done, and five seconds at
@@ -127,7 +127,7 @@ type Machine interface {
 // machine is a machine of QEMU.
 type machine struct {
 	config Config
-	memory *memory // nil after Boot
+	memory *memory // is closed after Boot
 	qemu   *process
 	copier *process // of the memory of a saved machine, or nil
 	origin string   // the directory of the saved machine, or ""
@@ -241,14 +241,28 @@ func (m *machine) wait() {
 	proc.CloseFiles(m.user)
 }
 
-// whyEnded returns the errors that killed processes have written.
-func (m *machine) whyEnded() (err error) {
-	for _, p := range m.processes() {
-		if p.end(); p.said() != "" {
-			err = errors.Join(err, p.failure())
+// wasKilled reports whether a process of the machine was killed: before kill, by the kernel, because the pod has no memory left.
+func (m *machine) wasKilled() bool {
+	if m.qemu != nil {
+		select {
+		case <-m.qmp.done: // QEMU ends, or has ended
+			select {
+			case <-m.qemu.Done():
+			case <-time.After(endsWithin):
+			}
+		default:
 		}
 	}
-	return err
+	for _, p := range m.processes() {
+		select {
+		case <-p.Done():
+			if p.Wait().Signal == int(unix.SIGKILL) {
+				return true
+			}
+		default:
+		}
+	}
+	return false
 }
 
 func (m *machine) PID() int { return m.qemu.PID() }

@@ -197,7 +197,13 @@ func (m *monitor) pause(ctx context.Context) error {
 	m.mu.Lock()
 	m.pausing = true
 	m.mu.Unlock()
-	return m.execute(ctx, "stop", nil, nil)
+	err := m.execute(ctx, "stop", nil, nil)
+	if err != nil {
+		m.mu.Lock()
+		m.pausing = false
+		m.mu.Unlock()
+	}
+	return err
 }
 
 // migrate has QEMU write its state to a file, or read it from there, all but the guest's memory. The guest must not run.
@@ -220,7 +226,7 @@ func (m *monitor) migrate(ctx context.Context, command string, state *os.File) e
 		m.migrations = nil
 	}()
 	if err := m.execute(ctx, command, map[string]any{"uri": "fd:state"}, nil); err != nil {
-		return err
+		return errors.Join(err, m.execute(ctx, "closefd", map[string]any{"fdname": "state"}, nil))
 	}
 	for {
 		select {

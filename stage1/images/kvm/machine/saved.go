@@ -60,18 +60,29 @@ func (m *machine) findSaved(arguments []string) (name string, from *saved, err e
 	}
 	fmt.Fprintf(hash, "%q", arguments)
 	name = fmt.Sprintf("%.8s-%.16x", boot, hash.Sum(nil)) // isSaved knows such names
-	from = &saved{}
-	for file, to := range map[string]**os.File{savedMemory: &from.memory, savedState: &from.state} {
-		*to, err = proc.OpenFile(filepath.Join(m.config.Saved, name, file), os.O_RDONLY, 0)
-		if err != nil {
-			from.close()
-			if errors.Is(err, fs.ErrNotExist) {
-				return name, nil, nil
-			}
-			return "", nil, err
-		}
+	from, err = openSaved(filepath.Join(m.config.Saved, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return name, nil, nil
 	}
-	return name, from, nil
+	return name, from, err
+}
+
+// openSaved opens the files of one saved machine: another one may replace it at any time.
+func openSaved(dir string) (*saved, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	s := &saved{}
+	if s.memory, err = root.Open(savedMemory); err != nil {
+		return nil, err
+	}
+	if s.state, err = root.Open(savedState); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // isSaved reports whether a name is that of a saved machine.
@@ -94,57 +105,66 @@ func trusted(dir string) error {
 	return nil
 }
 
-// restoreError is an error for a saved machine that QEMU does not take.
+// restoreError is an error for a saved machine from which none could be restored. It is forgotten, and none of the pod's shares
+// was used.
 type restoreError struct{ error }
 
-// restore gives QEMU the state of a saved machine, when it has the memory. One that it does not take is removed.
+// restore gives QEMU the state of a saved machine, when it has the memory.
 func (m *machine) restore(ctx context.Context, from *saved) error {
 	if m.copier.end(); m.copier.Wait().Code != 0 {
-		return m.copier.failure()
+		return fmt.Errorf("copy the memory of a saved machine: %w", m.copier.failure())
 	}
 	if err := m.qmp.migrate(ctx, "migrate-incoming", from.state); err != nil {
-		return restoreError{fmt.Errorf("restore a saved machine: %w", errors.Join(err, m.Forget()))}
+		return fmt.Errorf("restore a saved machine: %w", err)
 	}
 	return nil
 }
 
 func (m *machine) Forget() error {
-	if m.origin == "" {
+	if m.origin == "" || m.wasKilled() {
 		return nil
 	}
 	return os.RemoveAll(m.origin)
 }
 
-// save saves the machine, unless another one is being saved. It stops the guest for that.
-func (m *machine) save(ctx context.Context, name string) error {
+// save saves the machine, which may stop the guest. Nobody depends on it.
+func (m *machine) save(ctx context.Context, name string) {
+	if err := m.saveAs(ctx, name); err != nil {
+		fmt.Fprintf(m.config.Log, "the machine is not saved: %v\n", err)
+	}
+}
+
+// saveAs saves the machine, unless another one is being saved, or was since this one has looked.
+func (m *machine) saveAs(ctx context.Context, name string) error {
 	dir := m.config.Saved
 	lock, err := proc.Lock(filepath.Join(dir, savedLock), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil
-	}
-	if err != nil {
+	if lock == nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil
+		}
 		return err
 	}
-	defer proc.CloseFiles(lock)
+	defer lock.Close()
+	if s, err := openSaved(filepath.Join(dir, name)); err == nil {
+		s.close()
+		return nil
+	}
 	begun := filepath.Join(dir, savedNew)
-	if err := os.RemoveAll(begun); err != nil { // of a process that was killed
+	defer os.RemoveAll(begun)
+	// What a process has left that was killed.
+	if err := errors.Join(os.RemoveAll(begun), os.RemoveAll(filepath.Join(dir, name))); err != nil {
 		return err
 	}
 	if err := os.Mkdir(begun, 0o700); err != nil {
 		return err
 	}
-	defer os.RemoveAll(begun)
 	if err := m.write(ctx, begun); err != nil {
 		return err
 	}
 	if err := collect(dir, name); err != nil {
 		return err
 	}
-	err = os.Rename(begun, filepath.Join(dir, name))
-	if errors.Is(err, fs.ErrExist) {
-		return nil // another machine was saved before this one had the lock
-	}
-	return err
+	return os.Rename(begun, filepath.Join(dir, name))
 }
 
 // write writes the files of a saved machine.
@@ -184,6 +204,9 @@ func (m *machine) writeState(ctx context.Context, path string) error {
 		copied <- errors.Join(err, r.Close(), file.Close())
 	}()
 	err = errors.Join(m.qmp.migrate(ctx, "migrate", w), w.Close())
+	if err != nil {
+		r.Close() // QEMU may still have the other end
+	}
 	stop := context.AfterFunc(ctx, func() { r.Close() })
 	defer stop()
 	return errors.Join(err, <-copied)

@@ -3,6 +3,7 @@ package machine_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -167,6 +168,40 @@ func TestASavedMachineThatQEMUDoesNotTakeIsForgotten(t *testing.T) {
 	s.restores()
 }
 
+// A process that was killed while it removed a saved machine leaves a part.
+func TestAHalfOfASavedMachineIsReplaced(t *testing.T) {
+	s := newSavable(t)
+	for _, file := range []string{"state", "memory"} {
+		s.boots()
+		for _, f := range s.files(file) {
+			if err := os.Remove(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.boots()
+		s.restores()
+		if err := os.RemoveAll(s.saved); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestASavedMachineWhoseMemoryCannotBeReadIsForgotten(t *testing.T) {
+	s := newSavable(t)
+	s.boots()
+	for _, f := range s.files("memory") {
+		if err := errors.Join(os.Remove(f), os.Mkdir(f, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.boot()
+	if log := s.log.String(); !s.booted || strings.Count(log, "copy the memory of a saved machine") != 1 {
+		t.Errorf("the machine has booted: %t; the log: %s", s.booted, log)
+	}
+	s.boots()
+	s.restores()
+}
+
 func TestMachinesAreSavedWhereOnlyRootWrites(t *testing.T) {
 	s := newSavable(t)
 	if err := os.Mkdir(s.saved, 0o700); err != nil {
@@ -212,15 +247,14 @@ func TestAMachineIsSavedByOneAtATime(t *testing.T) {
 	}
 }
 
-// The kernel charges memory to the cgroup of the process that writes it first.
-func TestTheMemoryOfARestoredMachineIsChargedToItsCgroup(t *testing.T) {
-	above, file := "/sys/fs/cgroup/memory", "memory.usage_in_bytes" // of version 1
+// memoryCgroup makes a memory cgroup, and returns the names of the files that have its use and its limit.
+func memoryCgroup(t *testing.T) (cgroup, use, limit string) {
+	t.Helper()
+	above, use, limit := "/sys/fs/cgroup/memory", "memory.usage_in_bytes", "memory.limit_in_bytes" // of version 1
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		above, file = "/sys/fs/cgroup", "memory.current"
+		above, use, limit = "/sys/fs/cgroup", "memory.current", "memory.max"
 	}
-	s := newSavable(t)
-	s.boots()
-	cgroup := filepath.Join(above, "rkt-machine-saved-"+strconv.Itoa(os.Getpid()))
+	cgroup = filepath.Join(above, "rkt-machine-saved-"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(cgroup, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -230,16 +264,40 @@ func TestTheMemoryOfARestoredMachineIsChargedToItsCgroup(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		})
 	})
-	if _, err := os.Stat(filepath.Join(cgroup, file)); err != nil {
+	use, limit = filepath.Join(cgroup, use), filepath.Join(cgroup, limit)
+	if _, err := os.Stat(use); err != nil {
 		t.Skipf("no memory cgroup: %v", err)
 	}
+	return cgroup, use, limit
+}
+
+// The kernel charges memory to the cgroup of the process that writes it first.
+func TestTheMemoryOfARestoredMachineIsChargedToItsCgroup(t *testing.T) {
+	s := newSavable(t)
+	s.boots()
+	cgroup, use, _ := memoryCgroup(t)
 	s.change = func(c *machine.Config) { c.Cgroup = []string{cgroup} }
 	s.restores()
-	text, err := os.ReadFile(filepath.Join(cgroup, file))
+	text, err := os.ReadFile(use)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if used, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err != nil || used < 64<<20 {
 		t.Errorf("%d bytes are charged to the cgroup: %v", used, err)
 	}
+}
+
+func TestAPodWithoutMemoryTakesNoSavedMachineFromOthers(t *testing.T) {
+	s := newSavable(t)
+	s.boots()
+	cgroup, _, limit := memoryCgroup(t)
+	write(t, limit, strconv.Itoa(48<<20))
+	c, _ := config(t)
+	c.Saved, c.Cgroup = s.saved, []string{cgroup}
+	c.Booted = func(context.Context) error { t.Error("it boots"); return nil }
+	if m, err := machine.Boot(t.Context(), c); err == nil {
+		t.Error("a machine was restored in 48 MiB")
+		_ = m.Stop(context.Background())
+	}
+	s.restores()
 }

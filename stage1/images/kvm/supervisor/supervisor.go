@@ -61,13 +61,16 @@ type Supervisor struct {
 	making   sync.WaitGroup // calls that make a process; grows while mu is held and stopping is false
 }
 
+// ErrNoAgent is an error of a machine whose agent does not answer at all.
+var ErrNoAgent = errors.New("wait for the agent")
+
 // New waits for the agent, and has it start the supervisor in the machine.
 func New(ctx context.Context, c Config) (*Supervisor, error) {
 	s := &Supervisor{Config: c, ended: make(chan struct{}), killTime: killTime, plugging: make(chan struct{}, 1), volumes: map[uint64]*volumeDisk{}, sizing: make(chan struct{}, 1), size: c.Sizes.Boot, apps: map[string]*app{}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	var err error
 	if s.hello, err = c.Session.Open(ctx, channel.Hello, nil); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrNoAgent, err)
 	}
 	stop := context.AfterFunc(ctx, s.hello.Expire)
 	defer stop()
@@ -80,7 +83,7 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 		err = fmt.Errorf("the agent speaks version %q of the channel, want %s", body, channel.ProtocolVersion)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("wait for the agent: %w", err), context.Cause(ctx))
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrNoAgent, err), context.Cause(ctx))
 	}
 	inside := &abi.Request{Version: abi.Version, Entrypoint: abi.Run, Pod: c.Request.Pod, NoticeWords: true}
 	h := channel.Header{Run: inside}

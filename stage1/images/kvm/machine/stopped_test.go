@@ -15,7 +15,8 @@ import (
 // sleeper is a machine whose guest never comes to where it waits for its pod.
 func sleeper(t *testing.T) *machine {
 	t.Helper()
-	c := probe(t).Config
+	p := probe(t)
+	c := Config{Kernel: p.Kernel, Modules: p.Modules, Dir: p.Dir, Children: Children}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +36,7 @@ func sleeper(t *testing.T) *machine {
 func TestAMachineEndsWhenQEMUStopsAGuestThatBoots(t *testing.T) {
 	m := sleeper(t)
 	m.config.Booted = func(ctx context.Context) error {
-		if err := m.qmp.execute(ctx, "stop", nil, nil); err != nil {
+		if err := m.qmp.execute(t.Context(), "stop", nil, nil); err != nil {
 			t.Error(err)
 		}
 		<-ctx.Done()

@@ -219,7 +219,11 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		Booted: func(ctx context.Context) error { return channel.AwaitSleep(ctx, p.port) }, Log: p.log,
 	}
 	var why error
-	if config.Accel, why, err = (machine.Probe{Config: config, Memo: memo}).Choose(ctx, machine.Accel(settings.Accel)); err != nil {
+	probe := machine.Probe{
+		Kernel: config.Kernel, Modules: config.Modules, KernelSum: config.KernelSum, ModulesSum: config.ModulesSum,
+		Cmdline: config.Cmdline, Dir: config.Dir, Children: config.Children, Memo: memo,
+	}
+	if config.Accel, why, err = probe.Choose(ctx, machine.Accel(settings.Accel)); err != nil {
 		proc.CloseFiles(config.Channel, config.Console)
 		return err
 	}

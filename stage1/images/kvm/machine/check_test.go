@@ -24,7 +24,7 @@ func TestACheckNamesWhatMachinesLack(t *testing.T) {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	p := Probe{Config: Config{Kernel: filepath.Join(dir, "vmlinux"), Modules: filepath.Join(dir, "modules")}, Memo: filepath.Join(dir, "run/probe")}
+	p := Probe{Kernel: filepath.Join(dir, "vmlinux"), Modules: filepath.Join(dir, "modules"), Memo: filepath.Join(dir, "run/probe")}
 	expect := func(word Accel, wants ...string) {
 		t.Helper()
 		err := p.Check(word, t.TempDir())

@@ -21,7 +21,11 @@ import (
 // hosts whose KVM cannot execute a kernel's instructions. So a probe boots the kernel, with a first
 // process that turns the machine off.
 type Probe struct {
-	Config // of the machine; Accel, Init, Memory, Shares, Cgroup, Channel, Console, Booted and Saved are the probe's
+	// As in Config. The rest of that is the pod's.
+	Kernel, Modules       string
+	KernelSum, ModulesSum string
+	Cmdline, Dir          string
+	Children              *proc.Children
 
 	// Memo is a file that remembers what was found out, as long as the host is not booted and the
 	// files of QEMU and the kernel are the same. Its directory must be root's.
@@ -175,24 +179,26 @@ func (p Probe) try(ctx context.Context, accel Accel) error {
 
 // boot returns the machine of a probe. end ends it. It is in no cgroup of a pod, whose limits would decide for all later pods.
 func (p Probe) boot(ctx context.Context, accel Accel) (m Machine, end func(), err error) {
-	c := p.Config
-	if c.Dir, err = os.MkdirTemp(c.Dir, "probe-"); err != nil {
+	dir, err := os.MkdirTemp(p.Dir, "probe-")
+	if err != nil {
 		return nil, nil, err
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(c.Dir))
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	end = func() {
 		if m != nil {
 			_ = m.Stop(context.Background())
 		}
 		_ = unix.Close(pair[0])
-		_ = os.RemoveAll(c.Dir)
+		_ = os.RemoveAll(dir)
 	}
-	c.Channel = os.NewFile(uintptr(pair[1]), "channel")
-	c.Init, c.Accel, c.CPUs, c.Memory, c.Shares = filepath.Join(c.Dir, "init"), accel, 1, 128*mebibyte, nil
-	c.MaxCPUs, c.MaxMemory, c.Cgroup, c.Booted, c.Saved = 0, 0, nil, nil, ""
+	c := Config{
+		Kernel: p.Kernel, Modules: p.Modules, KernelSum: p.KernelSum, ModulesSum: p.ModulesSum, Cmdline: p.Cmdline,
+		Init: filepath.Join(dir, "init"), Accel: accel, CPUs: 1, Memory: 128 * mebibyte,
+		Channel: os.NewFile(uintptr(pair[1]), "channel"), Dir: dir, Children: p.Children,
+	}
 	if c.Console, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		err = os.WriteFile(c.Init, poweroff(), 0o755)
 	}

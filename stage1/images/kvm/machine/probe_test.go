@@ -24,16 +24,13 @@ func probe(t *testing.T) Probe {
 	}
 	temp := t.TempDir()
 	return Probe{
-		Config: Config{Kernel: filepath.Join(dir, "vmlinux"), Modules: filepath.Join(dir, "modules"), Dir: temp, Children: Children},
-		Memo:   filepath.Join(temp, "run", "probe"),
+		Kernel: filepath.Join(dir, "vmlinux"), Modules: filepath.Join(dir, "modules"), Dir: temp, Children: Children,
+		Memo: filepath.Join(temp, "run", "probe"),
 	}
 }
 
 func TestTheGuestOfAProbeTurnsItselfOff(t *testing.T) {
 	p := probe(t)
-	// Those of the pod's machine.
-	p.Booted = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	p.Saved = filepath.Join(p.Dir, "saved")
 	if err := p.try(t.Context(), TCG); err != nil {
 		t.Error(err)
 	}
@@ -71,7 +68,7 @@ func TestAProbeIsRememberedUntilTheHostOrAFileChanges(t *testing.T) {
 	if _, err := os.Stat(qemu); err != nil {
 		t.Skip(err)
 	}
-	p := Probe{Config: Config{Kernel: kernel}, Memo: filepath.Join(dir, "run", "probe")}
+	p := Probe{Kernel: kernel, Memo: filepath.Join(dir, "run", "probe")}
 	tries := 0
 	ask := func(ctx context.Context, outcome error) (string, error) {
 		return p.remembered(ctx, func(context.Context) error { tries++; return outcome })
@@ -118,7 +115,7 @@ func TestAProbeRemembersOnlyWhatAGuestHasShown(t *testing.T) {
 	if _, err := os.Stat(qemu); err != nil {
 		t.Skip(err)
 	}
-	p := Probe{Config: Config{Kernel: qemu}, Memo: filepath.Join(t.TempDir(), "probe")}
+	p := Probe{Kernel: qemu, Memo: filepath.Join(t.TempDir(), "probe")}
 	expect := func(outcome error, want string, fails bool) {
 		t.Helper()
 		got, err := p.remembered(t.Context(), func(context.Context) error { return outcome })
@@ -147,15 +144,6 @@ func TestAProbeRemembersOnlyWhatAGuestHasShown(t *testing.T) {
 	expect(guestError("broken"), "broken", false) // it was tried again
 }
 
-// A machine with a limit of a hundredth of a processor takes a minute to boot.
-func TestTheMachineOfAProbeIsInNoCgroupOfAPod(t *testing.T) {
-	p := probe(t)
-	p.Cgroup = []string{filepath.Join(t.TempDir(), "nosuch")}
-	if err := p.try(t.Context(), TCG); err != nil {
-		t.Error(err)
-	}
-}
-
 // QEMU stops a guest whose next instruction KVM cannot execute, and would wait forever.
 func TestAMachineEndsWhenQEMUStopsItsGuest(t *testing.T) {
 	m, end, err := probe(t).boot(t.Context(), TCG)
@@ -178,7 +166,7 @@ func TestTheConfigurationChoosesTheAccelerator(t *testing.T) {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	p := Probe{Config: Config{Kernel: qemu}, Memo: filepath.Join(dir, "probe")}
+	p := Probe{Kernel: qemu, Memo: filepath.Join(dir, "probe")}
 	choose := func(word, want Accel, wantWhy, wantErr string) {
 		t.Helper()
 		accel, why, err := p.Choose(t.Context(), word)

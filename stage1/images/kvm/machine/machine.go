@@ -241,28 +241,31 @@ func (m *machine) wait() {
 	proc.CloseFiles(m.user)
 }
 
-// wasKilled reports whether a process of the machine was killed: before kill, by the kernel, because the pod has no memory left.
+// wasKilled reports whether QEMU or the copier was killed, by the kernel, because the pod has no memory left. A QEMU whose guest
+// has shut down was not: supervise kills it when its virtiofsd has ended first.
 func (m *machine) wasKilled() bool {
-	if m.qemu != nil {
+	if m.qemu != nil && m.qmp.ends() {
 		select {
-		case <-m.qmp.done: // QEMU ends, or has ended
-			select {
-			case <-m.qemu.Done():
-			case <-time.After(endsWithin):
-			}
-		default:
+		case <-m.qemu.Done():
+		case <-time.After(endsWithin):
 		}
 	}
-	for _, p := range m.processes() {
+	killed := func(p *process) bool {
+		if p == nil {
+			return false
+		}
 		select {
 		case <-p.Done():
-			if p.Wait().Signal == int(unix.SIGKILL) {
-				return true
-			}
+			return p.Wait().Signal == int(unix.SIGKILL)
 		default:
+			return false
 		}
 	}
-	return false
+	if killed(m.qemu) {
+		<-m.qmp.done // it knows of a shutdown
+		return m.qmp.shutdown() == ""
+	}
+	return killed(m.copier)
 }
 
 func (m *machine) PID() int { return m.qemu.PID() }

@@ -86,6 +86,16 @@ func (m *monitor) close() {
 	<-m.done
 }
 
+// ends reports whether the connection has ended: QEMU ends, or has ended.
+func (m *monitor) ends() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // shutdown returns why the guest has shut down. "" means that it has not.
 func (m *monitor) shutdown() string {
 	m.mu.Lock()

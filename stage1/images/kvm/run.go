@@ -269,7 +269,8 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		err = errors.Join(err, p.machine.Err())
 	case <-time.After(endsWithin):
 	}
-	if answered := p.session != nil && !errors.Is(err, supervisor.ErrNoAgent); !answered && !errors.Is(context.Cause(ctx), errStopping) {
+	unanswered := p.session == nil || errors.Is(err, supervisor.ErrNoAgent)
+	if unanswered && !errors.Is(context.Cause(ctx), errStopping) {
 		err = errors.Join(err, p.machine.Forget())
 	}
 	return err

@@ -33,7 +33,7 @@ type settings struct {
 	SavedMachines string `json:"savedMachines"`
 }
 
-// saves reports whether machines of a size are saved and restored. Whoever makes pods could ask for any number of other sizes.
+// saves reports whether machines of a size are saved and restored. Pods could ask for any number of other sizes.
 func (s *settings) saves(base supervisor.Size) bool {
 	return s.SavedMachines != "" && base == supervisor.Size{CPUs: s.CPUs, Memory: s.Memory}
 }

@@ -115,7 +115,7 @@ func (m *machine) start(ctx context.Context) error {
 	var from *saved
 	if m.config.Saved != "" {
 		if name, from, err = m.findSaved(line.args); err != nil {
-			fmt.Fprintf(m.config.Log, "the machine boots and is not saved: %v\n", err)
+			fmt.Fprintf(m.config.Log, "no machine is restored: %v\n", err)
 		}
 	}
 	defer from.close()

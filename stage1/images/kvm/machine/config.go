@@ -16,7 +16,7 @@ func (c *Config) check() error {
 	case c.Children == nil || c.Channel == nil || c.Console == nil:
 		return errors.New("it has no reaper, channel or console")
 	case c.Saved != "" && c.Booted == nil:
-		return errors.New("it is to be saved, and nobody knows when")
+		return errors.New("it is to be saved, and has no Booted")
 	case c.Accel != KVM && c.Accel != TCG:
 		return fmt.Errorf("there is no accelerator %q", c.Accel)
 	}

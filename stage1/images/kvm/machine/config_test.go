@@ -21,7 +21,7 @@ func TestAConfigurationThatNoMachineCanHaveIsRefused(t *testing.T) {
 		"no multiple of a MiB":     func(c *Config) { c.Memory++ },
 		`"vmlinux" is no absolute`: func(c *Config) { c.Kernel = "vmlinux" },
 		`"saved" is no absolute`:   func(c *Config) { c.Saved, c.Booted = "saved", func(context.Context) error { return nil } },
-		"nobody knows when":        func(c *Config) { c.Saved = "/s" },
+		"has no Booted":            func(c *Config) { c.Saved = "/s" },
 		`the tag "a,b"`:            func(c *Config) { c.Shares[0].Tag = "a,b" },
 		`the directory "/a,xattr"`: func(c *Config) { c.Shares[0].Dir = "/a,xattr" },
 		`no cache mode "a"`:        func(c *Config) { c.Shares[0].Cache = "a" },

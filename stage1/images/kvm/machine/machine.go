@@ -244,28 +244,27 @@ func (m *machine) wait() {
 // wasKilled reports whether QEMU or the copier was killed, by the kernel, because the pod has no memory left. A QEMU whose guest
 // has shut down was not: supervise kills it when its virtiofsd has ended first.
 func (m *machine) wasKilled() bool {
-	if m.qemu != nil && m.qmp.ends() {
+	if m.qemu != nil && closed(m.qmp.done) { // QEMU ends, or has ended
 		select {
 		case <-m.qemu.Done():
 		case <-time.After(endsWithin):
 		}
 	}
-	killed := func(p *process) bool {
-		if p == nil {
-			return false
-		}
-		select {
-		case <-p.Done():
-			return p.Wait().Signal == int(unix.SIGKILL)
-		default:
-			return false
-		}
-	}
+	killed := func(p *process) bool { return p != nil && closed(p.Done()) && p.Wait().Signal == int(unix.SIGKILL) }
 	if killed(m.qemu) {
 		<-m.qmp.done // it knows of a shutdown
 		return m.qmp.shutdown() == ""
 	}
 	return killed(m.copier)
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func (m *machine) PID() int { return m.qemu.PID() }

@@ -28,51 +28,52 @@ func (m *memory) mount(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	err := proc.Control(m.tree, func(fd int) error {
-		return unix.MoveMount(fd, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH)
-	})
-	if err != nil {
+	if err := attach(m.tree, dir); err != nil {
 		return fmt.Errorf("mount the guest's memory: %w", err)
 	}
 	return nil
 }
 
 // newMemory makes memory of so many bytes for QEMU's user. The kernel gives it when it is used.
-func newMemory(size int64, user int) (m *memory, err error) {
+func newMemory(size int64, user int) (*memory, error) {
+	m := &memory{}
+	if err := m.make(size, user); err != nil {
+		m.close()
+		return nil, fmt.Errorf("make the guest's memory: %w", err)
+	}
+	return m, nil
+}
+
+func (m *memory) make(size int64, user int) error {
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make the guest's memory: %w", err)
+		return err
 	}
 	defer unix.Close(fs)
 	for _, option := range []struct{ key, value string }{
 		{"source", "memory"}, {"mode", "0755"}, {"size", strconv.FormatInt(size, 10)}, {"nr_inodes", "3"},
 	} {
 		if err := unix.FsconfigSetString(fs, option.key, option.value); err != nil {
-			return nil, fmt.Errorf("make the guest's memory: option %s: %w", option.key, err)
+			return fmt.Errorf("option %s: %w", option.key, err)
 		}
 	}
 	if err := unix.FsconfigCreate(fs); err != nil {
-		return nil, fmt.Errorf("make the guest's memory: %w", err)
+		return err
 	}
 	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make the guest's memory: %w", err)
+		return err
 	}
-	m = &memory{tree: os.NewFile(uintptr(tree), "memory")}
+	m.tree = os.NewFile(uintptr(tree), "memory")
 	fd, err := unix.Openat(tree, memoryFile, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		m.close()
-		return nil, fmt.Errorf("make the guest's memory: %w", err)
+		return err
 	}
 	m.file = os.NewFile(uintptr(fd), "the guest's memory")
-	if err = unix.Fchown(fd, user, user); err == nil {
-		err = unix.Ftruncate(fd, size)
+	if err := unix.Fchown(fd, user, user); err != nil {
+		return err
 	}
-	if err != nil {
-		m.close()
-		return nil, fmt.Errorf("make the guest's memory: %w", err)
-	}
-	return m, nil
+	return unix.Ftruncate(fd, size)
 }
 
 func (m *memory) close() {

@@ -86,16 +86,6 @@ func (m *monitor) close() {
 	<-m.done
 }
 
-// ends reports whether the connection has ended: QEMU ends, or has ended.
-func (m *monitor) ends() bool {
-	select {
-	case <-m.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // shutdown returns why the guest has shut down. "" means that it has not.
 func (m *monitor) shutdown() string {
 	m.mu.Lock()
@@ -149,7 +139,7 @@ func (m *monitor) take(a answer) error {
 	case a.Event == "MIGRATION":
 		select {
 		case m.migrations <- a.Data.Status:
-		default: // nobody waits, or QEMU sends more than there can be
+		default: // no migration is in progress, or QEMU sends more than it has to
 		}
 	case a.Event == "DEVICE_DELETED":
 		m.unpluggedLocked(a.Data.Device, nil)

@@ -127,7 +127,7 @@ func (m *machine) Forget() error {
 	return os.RemoveAll(m.origin)
 }
 
-// save saves the machine, which may stop the guest. Nobody depends on it.
+// save saves the machine, and logs an error, because the pod does not need that. The guest may be stopped afterwards.
 func (m *machine) save(ctx context.Context, name string) {
 	if err := m.saveAs(ctx, name); err != nil {
 		fmt.Fprintf(m.config.Log, "the machine is not saved: %v\n", err)

@@ -219,7 +219,7 @@ func TestMachinesAreSavedWhereOnlyRootWrites(t *testing.T) {
 	}
 }
 
-// One that was killed while it saved leaves files that nobody has locked.
+// A process that was killed while it saved a machine leaves its files, and no lock.
 func TestAMachineIsSavedByOneAtATime(t *testing.T) {
 	s := newSavable(t)
 	left := filepath.Join(s.saved, "new")

@@ -129,13 +129,17 @@ func (o *ownMounts) enter() (err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
-	err = proc.Control(o.share.Tree, func(fd int) error {
-		return unix.MoveMount(fd, "", unix.AT_FDCWD, o.share.Dir, unix.MOVE_MOUNT_F_EMPTY_PATH)
-	})
-	if err != nil {
+	if err := attach(o.share.Tree, o.share.Dir); err != nil {
 		return fmt.Errorf("mount the tree on %s: %w", o.share.Dir, err)
 	}
 	return nil
+}
+
+// attach mounts a detached mount on a directory.
+func attach(tree *os.File, dir string) error {
+	return proc.Control(tree, func(fd int) error {
+		return unix.MoveMount(fd, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	})
 }
 
 // leave moves this thread back. It lasts as long as virtiofsd, and would keep in use what the host unmounts.

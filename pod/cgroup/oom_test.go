@@ -53,7 +53,7 @@ func TestAKillIsPublishedWithoutAnybodyAsking(t *testing.T) {
 	g := create(t, "oom", limited16M())
 	_, published := watch(t, g)
 	for n := 1; n <= 2; n++ {
-		enter(t, g, exhaust+"; exec sleep 60")
+		<-enter(t, g, "exec "+exhaust).ended // until then its memory is charged, and who enters may be killed
 		wait.Until(t, fmt.Sprintf("kill %d is published", n), func() bool { return published() == n })
 	}
 }
@@ -171,7 +171,7 @@ func TestTheWatchesOfAPodShareADescriptorOnVersion1(t *testing.T) {
 		return len(pod.closed) == 0
 	})
 	for n := 1; n <= 2; n++ {
-		enter(t, last, exhaust+"; exec sleep 60")
+		<-enter(t, last, "exec "+exhaust).ended // until then its memory is charged, and who enters may be killed
 		wait.Until(t, fmt.Sprintf("kill %d is published", n), func() bool { return published() == n })
 	}
 	first := pod.eventfd

@@ -49,10 +49,14 @@ const (
 	// OwnDisks means the same for an app whose root is one mount of an image file or of a block
 	// device. Stage 0 mounts the other roots.
 	OwnDisks Own = "disks"
+	// OwnLayers means the same for an app whose root is an overlay of such mounts.
+	OwnLayers Own = "layers"
 )
 
 // Owns returns every word of AnnotationOwn.
-func Owns() []Own { return []Own{OwnResources, OwnProcesses, OwnNamespaces, OwnRootfs, OwnDisks} }
+func Owns() []Own {
+	return []Own{OwnResources, OwnProcesses, OwnNamespaces, OwnRootfs, OwnDisks, OwnLayers}
+}
 
 // Entrypoint names one executable of a stage1. With an entrypoint in its manifest a stage1
 // declares that it implements that call.
@@ -173,8 +177,9 @@ type Request struct {
 	// the pod that are known when it starts.
 	Resources RawJSON `json:"resources,omitempty"`
 
-	// app/add with OwnRootfs, or of a disk with OwnDisks: the mounts that make the app's root, in this order. Rootfs is the
-	// directory to mount them on, if the stage1 mounts them on the host.
+	// app/add with OwnRootfs, or of disks with OwnDisks and OwnLayers: the mounts that make the app's root, in this order.
+	// Rootfs is the directory to mount them on, if the stage1 mounts them on the host. A path that begins with a
+	// number is in the mount of that number, which then is not made on the root.
 	Mounts []Mount `json:"mounts,omitempty"`
 
 	// app/signal: the signal is for every process of the app, with OwnProcesses.
@@ -210,6 +215,13 @@ type Mount struct {
 	Source  string   `json:"source,omitempty"`
 	Target  string   `json:"target,omitempty"` // relative to the root; empty is the root itself
 	Options []string `json:"options,omitempty"`
+	Dirs    []Dir    `json:"dirs,omitempty"` // to make before it, if they are missing
+}
+
+// Dir is a directory that a mount of an app's root needs.
+type Dir struct {
+	Path string `json:"path"` // begins with the number of the mount in which it is
+	Mode uint32 `json:"mode"`
 }
 
 // Options are the runtime options that a client can set in addition to the OCI spec.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -203,12 +204,12 @@ func (a *app) mount(ctx context.Context, undo *cleanup) error {
 
 // mountRoot mounts the root, or leaves that to the stage1.
 func (a *app) mountRoot(ctx context.Context) error {
-	if a.owns(abi.OwnRootfs) || a.owns(abi.OwnDisks) {
+	if a.owns(abi.OwnRootfs) || a.owns(abi.OwnDisks) || a.owns(abi.OwnLayers) {
 		mounts, err := a.config.Rootfs.Mounts()
 		if err != nil {
 			return fmt.Errorf("container %s: %w", a.id, err)
 		}
-		if a.owns(abi.OwnRootfs) || isDisk(mounts) {
+		if a.owns(abi.OwnRootfs) || a.owns(abi.OwnDisks) && isDisk(mounts) || a.owns(abi.OwnLayers) && isOverlayOfDisks(mounts) {
 			a.mounts = mounts
 			return nil
 		}
@@ -226,6 +227,37 @@ func isDisk(mounts []abi.Mount) bool {
 	}
 	st, err := os.Stat(mounts[0].Source)
 	return err == nil && (st.Mode().IsRegular() || st.Mode().Type() == os.ModeDevice)
+}
+
+// isOverlayOfDisks reports whether the last mount of a root is an overlay that has all its directories in the
+// mounts before it, and whether each of those is as isDisk wants it.
+func isOverlayOfDisks(mounts []abi.Mount) bool {
+	last := len(mounts) - 1
+	if last < 1 || mounts[last].Type != "overlay" || mounts[last].Target != "" {
+		return false
+	}
+	for i := range last {
+		if !isDisk(mounts[i : i+1]) {
+			return false
+		}
+	}
+	for _, o := range mounts[last].Options {
+		name, paths, _ := strings.Cut(o, "=")
+		if slices.Contains([]string{"lowerdir", "upperdir", "workdir"}, name) && !inMounts(paths) {
+			return false
+		}
+	}
+	return true
+}
+
+// inMounts reports whether paths, with colons between them, are all in numbered mounts.
+func inMounts(paths string) bool {
+	for path := range strings.SplitSeq(paths, ":") {
+		if path == "" || path[0] < '0' || path[0] > '9' {
+			return false
+		}
+	}
+	return true
 }
 
 func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {

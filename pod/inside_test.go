@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -193,7 +194,7 @@ func TestAStage1ThatMountsTheRootGetsTheMounts(t *testing.T) {
 	}
 }
 
-func TestAStage1ThatOwnsDisksGetsOnlyARootThatIsADisk(t *testing.T) {
+func TestAStage1ThatOwnsDisksGetsOnlyRootsOfDisks(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "image")
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -208,10 +209,14 @@ func TestAStage1ThatOwnsDisksGetsOnlyARootThatIsADisk(t *testing.T) {
 		"an overlay":              {[]abi.Mount{{Type: "overlay", Source: "overlay"}}, false},
 		"an image below the root": {[]abi.Mount{{Type: "ext4", Source: image, Target: "below"}}, false},
 		"two images":              {[]abi.Mount{{Type: "erofs", Source: image}, {Type: "ext4", Source: image}}, false},
+		"an overlay of images":    {[]abi.Mount{{Type: "ext4", Source: image}, {Type: "erofs", Source: image}, {Type: "overlay", Options: []string{"lowerdir=1:1", "upperdir=0/upper", "workdir=0/work"}}}, true},
+		"layers of the host":      {[]abi.Mount{{Type: "erofs", Source: image}, {Type: "overlay", Options: []string{"lowerdir=0:/lower"}}}, false},
+		"a part of the host":      {[]abi.Mount{{Type: "bind", Source: "/"}, {Type: "overlay", Options: []string{"lowerdir=0:0"}}}, false},
+		"an overlay below":        {[]abi.Mount{{Type: "erofs", Source: image}, {Type: "overlay", Target: "x", Options: []string{"lowerdir=0:0"}}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newMachine(t)
-			w.stage1.own = append(slices.DeleteFunc(slices.Clone(w.stage1.own), func(o abi.Own) bool { return o == abi.OwnRootfs }), abi.OwnDisks)
+			w.stage1.own = slices.DeleteFunc(slices.Clone(w.stage1.own), func(o abi.Own) bool { return o == abi.OwnRootfs })
 			w.stage1.script("a", "sleep 1000")
 			_, err := w.CreateApp(t.Context(), AppConfig{
 				ID: "a", Bundle: t.TempDir(), Rootfs: listedRoot{test.mounts}, Stdio: &noStdio{},
@@ -223,7 +228,7 @@ func TestAStage1ThatOwnsDisksGetsOnlyARootThatIsADisk(t *testing.T) {
 			if !test.disk {
 				return
 			}
-			if r := w.stage1.callsOf(abi.AppAdd)[0]; len(r.Mounts) != 1 || r.Mounts[0].Source != image {
+			if r := w.stage1.callsOf(abi.AppAdd)[0]; !reflect.DeepEqual(r.Mounts, test.mounts) {
 				t.Errorf("app/add has the mounts %+v", r.Mounts)
 			}
 			w.end("a")

@@ -138,10 +138,10 @@ func TestWorkOfContainerdsMountManagerIsRefusedByName(t *testing.T) {
 	dir := mountPoint(t)
 	r := newRootfs([]*types.Mount{
 		{Type: "tmpfs", Source: "tmpfs"},
-		{Type: "format/mkdir/overlay", Source: "overlay", Options: []string{"X-containerd.mkdir.path={{ mount 0 }}/upper:0755", "upperdir={{ mount 0 }}/upper"}},
+		{Type: "mkfs/ext4", Source: "/image", Options: []string{"X-containerd.mkfs.size=1048576"}},
 	}, children)
 	err := r.Mount(t.Context(), dir)
-	if !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), `type format/mkdir/overlay: containerd's mount manager has to do the work of "format/mkdir" first`) {
+	if !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), `type mkfs/ext4: containerd's mount manager has to do the work of "mkfs" first`) {
 		t.Errorf("error %v", err)
 	}
 	if n := mountsUnder(t, dir); n > 0 {

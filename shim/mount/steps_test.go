@@ -1,0 +1,219 @@
+package mount_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/shim/mount"
+	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
+)
+
+// layered are the mounts of containerd's snapshotter erofs for an image of two layers, with a disk for what the
+// container writes. The mount manager has made that disk.
+func layered(writable, upper, lower string) []*types.Mount {
+	return []*types.Mount{
+		{Type: "ext4", Source: writable, Options: []string{"rw", "loop"}},
+		{Type: "ext4", Source: upper, Options: []string{"ro", "loop", "noload"}},
+		{Type: "ext4", Source: lower, Options: []string{"ro", "loop", "noload"}},
+		{Type: "format/mkdir/overlay", Source: "overlay", Options: []string{
+			"X-containerd.mkdir.path={{ mount 0 }}/upper:0755", "X-containerd.mkdir.path={{ mount 0 }}/work:0755",
+			"workdir={{ mount 0 }}/work", "upperdir={{ mount 0 }}/upper", "lowerdir={{ overlay 1 2 }}",
+		}},
+	}
+}
+
+// requirements.md#B18
+func TestMountsMayReferToEarlierOnes(t *testing.T) {
+	steps, parts, err := mount.Steps(layered("/w", "/u", "/l"), strconv.Itoa)
+	if err != nil || parts != 3 || len(steps) != 4 {
+		t.Fatalf("%d steps, %d parts, %v", len(steps), parts, err)
+	}
+	want := mount.Step{
+		Mount: &types.Mount{Type: "overlay", Source: "overlay", Options: []string{"workdir=0/work", "upperdir=0/upper", "lowerdir=1:2"}},
+		Dirs:  []mount.Dir{{Path: "0/upper", Mode: 0o755}, {Path: "0/work", Mode: 0o755}},
+	}
+	if !reflect.DeepEqual(steps[3], want) {
+		t.Errorf("the last step is %+v of %+v", steps[3], steps[3].Mount)
+	}
+	for text, filled := range map[string]string{
+		"{{ mount 1 }}":               "1",
+		"{{mount 1}}/a:{{ mount 0 }}": "1/a:0",
+		"{{ source 0 }}":              "/w",
+		"{{ target 2 }}x":             "x",
+		"{{ overlay 2 0 }}":           "2:1:0",
+		"{{ overlay 1 1 }}":           "1",
+		"}} no words":                 "}} no words",
+		"{{ mount 3 }}":               "",
+		"{{ mount -1 }}":              "",
+		"{{ mount }}":                 "",
+		"{{ mount 0":                  "",
+		"{{ overlay 0 }}":             "",
+		"{{ overlay 0 9 }}":           "",
+		"{{ exec 0 }}":                "",
+		"{{}}":                        "",
+	} {
+		steps, _, err := mount.Steps(append(layered("/w", "/u", "/l")[:3], &types.Mount{Type: "format/bind", Source: text}), strconv.Itoa)
+		if (err == nil) != (filled != "") || err == nil && steps[3].Source != filled || err != nil && !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%s: %+v, %v", text, steps, err)
+		}
+	}
+}
+
+func TestOtherWorkOfAMountManagerIsRefused(t *testing.T) {
+	for text, m := range map[string]*types.Mount{
+		`the work of "mkfs" first`:                {Type: "mkfs/ext4", Source: "/w", Options: []string{"X-containerd.mkfs.size=1"}},
+		`the work of "" first`:                    {Type: "/ext4"},
+		`only directories of the mounts before`:   {Type: "mkdir/bind", Options: []string{"X-containerd.mkdir.path=/etc/x"}},
+		`is no mode`:                              {Type: "mkdir/bind", Options: []string{"X-containerd.mkdir.path=0/x:4755"}},
+		`"0:0" is no mode`:                        {Type: "mkdir/bind", Options: []string{"X-containerd.mkdir.path=0/x:0:0"}},
+		`"{{ mount 1 }}" names nothing of the 1 `: {Type: "format/bind", Source: "{{ mount 1 }}"},
+	} {
+		_, _, err := mount.Steps([]*types.Mount{{Type: "tmpfs"}, m}, strconv.Itoa)
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// sealed makes an image with a file.
+func sealed(t *testing.T, name, content string) string {
+	t.Helper()
+	path := image(t)
+	change(t, path, func(dir string) error { return os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644) })
+	return path
+}
+
+// change has f change what is in an image.
+func change(t *testing.T, path string, f func(dir string) error) {
+	t.Helper()
+	dir := target(t)
+	if err := mount.Mount(&types.Mount{Type: "ext4", Source: path, Options: []string{"loop"}}, dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f(dir), unix.Unmount(dir, 0)); err != nil {
+		t.Fatal(err)
+	}
+	awaitFree(t, path)
+}
+
+// awaitFree waits until no loop device has a file. A process that makes a mount namespace has the mounts of
+// this one for a moment.
+func awaitFree(t *testing.T, path string) {
+	t.Helper()
+	wait.Until(t, "the loop device is free", func() bool { return loops(t, path) == 0 })
+}
+
+// loops returns how many loop devices have a file.
+func loops(t *testing.T, path string) int {
+	t.Helper()
+	out, err := exec.Command("losetup", "-j", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(out), "\n")
+}
+
+// requirements.md#M1
+// requirements.md#B18
+func TestARootIsMadeOfImages(t *testing.T) {
+	needRoot(t)
+	writable, upper, lower := image(t), sealed(t, "file", "upper"), sealed(t, "file", "lower")
+	for range 2 { // what was written stays
+		root := target(t)
+		if err := mount.All(t.Context(), layered(writable, upper, lower), root); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(root, "file")); err != nil || string(b) != "upper" {
+			t.Errorf("the file has %q, %v", b, err)
+		}
+		b, err := os.ReadFile(filepath.Join(root, "written"))
+		if err != nil && !os.IsNotExist(err) || err == nil && string(b) != "x" {
+			t.Errorf("%q, %v", b, err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "written"), []byte("x"), 0o644); err != nil {
+			t.Error(err)
+		}
+		if st, err := os.Stat(root); err != nil || st.Mode().Perm() != 0o755 {
+			t.Errorf("the root has %v, %v", st, err)
+		}
+		infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(root))
+		if err != nil || len(infos) != 1 || infos[0].FSType != "overlay" {
+			t.Errorf("mounted are %+v, %v", infos, err)
+		}
+		if err := unix.Unmount(root, 0); err != nil {
+			t.Error(err)
+		}
+		for _, path := range []string{writable, upper, lower} {
+			awaitFree(t, path)
+		}
+	}
+	// A single layer that is only read is a bind mount of its part.
+	root := target(t)
+	err := mount.All(t.Context(), []*types.Mount{layered("", upper, "")[1], {Type: "format/bind", Source: "{{ mount 0 }}", Options: []string{"ro", "rbind"}}}, root)
+	if b, _ := os.ReadFile(filepath.Join(root, "file")); err != nil || string(b) != "upper" {
+		t.Errorf("the file has %q, %v", b, err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o644); err == nil {
+		t.Error("it can be written")
+	}
+}
+
+// A machine writes the disk of a container as it likes, and the host mounts it later.
+func TestALinkInAnImageLeadsNowhere(t *testing.T) {
+	needRoot(t)
+	outside := t.TempDir()
+	for name, link := range map[string]string{"upper": outside, "work": "/", "upper/../..": ""} {
+		writable := image(t)
+		mounts := layered(writable, sealed(t, "a", ""), sealed(t, "b", ""))
+		if link == "" {
+			mounts[3].Options[3] = "upperdir={{ mount 0 }}/" + name
+		} else {
+			change(t, writable, func(dir string) error { return os.Symlink(link, filepath.Join(dir, name)) })
+		}
+		root := target(t)
+		if err := mount.All(t.Context(), mounts, root); err == nil || !strings.Contains(err.Error(), "of part 0") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(root)); err != nil || len(infos) > 0 {
+			t.Errorf("%s: mounted are %+v, %v", name, infos, err)
+		}
+		awaitFree(t, writable)
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
+		t.Errorf("outside are %v, %v", entries, err)
+	}
+}
+
+// requirements.md#M2
+func TestAFailureLeavesNoPartMounted(t *testing.T) {
+	needRoot(t)
+	writable, upper := image(t), sealed(t, "a", "")
+	for name, spoil := range map[string]func([]*types.Mount){
+		"an image that is none":           func(m []*types.Mount) { m[2].Source = os.Args[0] },
+		"an option that the kernel hates": func(m []*types.Mount) { m[3].Options = append(m[3].Options, "no-such-option") },
+	} {
+		mounts, root := layered(writable, upper, upper), target(t)
+		spoil(mounts)
+		if err := mount.All(t.Context(), mounts, root); err == nil {
+			t.Errorf("%s: mounted", name)
+		}
+		if entries, err := os.ReadDir(root); err != nil || len(entries) > 0 {
+			t.Errorf("%s: left are %v, %v", name, entries, err)
+		}
+		if infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(root)); err != nil || len(infos) > 0 {
+			t.Errorf("%s: mounted are %+v, %v", name, infos, err)
+		}
+	}
+	awaitFree(t, writable)
+}

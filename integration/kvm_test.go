@@ -44,6 +44,7 @@ func ofMachines() []string {
 		"TestContainersComeAndGoInAMachine",
 		"TestAMachineHasAnImageAsTheRootOfAContainer",
 		"TestImagesOfErofsAreReadOnlyRoots",
+		"TestARootIsAnOverlayOfImages",
 		"TestAMachineHasTheBlockDevicesOfItsContainersAndNoOthers",
 		"TestAMachineReadsWhatWasWrittenToItsVolumesAMomentBefore",
 		"TestAMachineHasTheGroupsAndListsOfAccessOfItsVolumes",

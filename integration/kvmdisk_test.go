@@ -1,9 +1,11 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/erofs"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // rootTree makes the directory of a root file system with testprog and busybox.
@@ -72,7 +75,7 @@ func TestAMachineHasAnImageAsTheRootOfAContainer(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		container, task, out, err := create("/bin/testprog", "inspect")
+		container, task, out, err := create("/bin/sh", "-c", "/bin/testprog inspect; busybox yes written | busybox head -c 24000000 >/etc/written")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,6 +97,9 @@ func TestAMachineHasAnImageAsTheRootOfAContainer(t *testing.T) {
 		remove(container, task)
 		if out, err := exec.Command("e2fsck", "-n", "-f", img).CombinedOutput(); err != nil {
 			t.Errorf("the file system of a deleted container: %v: %s", err, out)
+		}
+		if out, err := exec.Command("debugfs", "-R", "cat /etc/written", img).Output(); err != nil || string(out) != strings.Repeat("written\n", 3000000) {
+			t.Errorf("the container has written %d bytes, %v", len(out), err)
 		}
 		// The next container can have it.
 		container, task, _, err = create("/bin/testprog", "exit", "42")
@@ -164,6 +170,93 @@ func TestImagesOfErofsAreReadOnlyRoots(t *testing.T) {
 		c.killAndDrop(t, first)
 		if read(t, img) != before {
 			t.Error("the image was changed")
+		}
+	})
+}
+
+// The mounts of containerd's snapshotter erofs for an image of several layers are disks of a machine, and the machine makes
+// the overlay of them. The host mounts nothing. Where there is no machine, containerd's mount manager makes the overlay,
+// or the shim where containerd has none.
+//
+// requirements.md#B18
+func TestARootIsAnOverlayOfImages(t *testing.T) {
+	eachOf(t, []string{"native", "kvm"}, func(t *testing.T, c *column) {
+		if c.name != "kvm" && !strings.Contains(read(t, "/proc/filesystems"), "\terofs\n") {
+			t.Skip("the kernel has no erofs")
+		}
+		dir := t.TempDir()
+		writable := filepath.Join(dir, "writable")
+		if out, err := exec.Command("mke2fs", "-q", "-t", "ext4", writable, "16M").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		mounts := []mount.Mount{{Type: "ext4", Source: writable, Options: []string{"rw", "loop"}}}
+		const layers = 9 // and a disk to write to: more than a device of a machine has
+		for n := range layers {
+			tree := t.TempDir()
+			if n == layers-1 { // the lowest
+				tree = rootTree(t)
+			} else if err := os.Mkdir(filepath.Join(tree, "etc"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"same", fmt.Sprint("of", n)} {
+				if err := os.WriteFile(filepath.Join(tree, "etc", name), []byte(fmt.Sprintln("layer", n)), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			img := filepath.Join(dir, fmt.Sprint("layer", n))
+			if err := erofs.Write(img, tree); err != nil {
+				t.Fatal(err)
+			}
+			mounts = append(mounts, mount.Mount{Type: "erofs", Source: img, Options: []string{"ro", "loop"}})
+		}
+		mounts = append(mounts, mount.Mount{Type: "format/mkdir/overlay", Source: "overlay", Options: []string{
+			"X-containerd.mkdir.path={{ mount 0 }}/upper:0755", "X-containerd.mkdir.path={{ mount 0 }}/work:0755",
+			"workdir={{ mount 0 }}/work", "upperdir={{ mount 0 }}/upper", fmt.Sprintf("lowerdir={{ overlay 1 %d }}", layers),
+		}})
+		// loops are the images that loop devices of the host have.
+		loops := func() string {
+			out, err := exec.Command("losetup", "--noheadings", "--output", "BACK-FILE").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Join(slices.DeleteFunc(strings.Fields(string(out)), func(f string) bool { return !strings.HasPrefix(f, dir) }), " ")
+		}
+		ctx := c.context(t)
+		run := func(script, want string) {
+			t.Helper()
+			container, err := c.client.NewContainer(ctx, c.id(), containerd.WithRuntime(c.runtime, nil),
+				containerd.WithNewSpec(oci.WithProcessArgs("/bin/sh", "-c", script)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := &streams{}
+			task, err := container.NewTask(ctx, out.creator(c, nil), containerd.WithRootFS(mounts))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if has := loops(); (has == "") != (c.name == "kvm") {
+				t.Errorf("the host has the loop devices of %q", has)
+			}
+			exited := c.wait(t, task)
+			if err := task.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			expectExit(t, exited, 0)
+			awaitOutput(t, task)
+			if got := out.stdout.String(); got != want {
+				t.Errorf("the container says %q, %q; want %q", got, out.stderr.String(), want)
+			}
+			deleteTask(t, ctx, task)
+			if err := container.Delete(ctx); err != nil {
+				t.Error(err)
+			}
+			wait.Until(t, "the host has no loop device of the images", func() bool { return loops() == "" })
+		}
+		run("cd /etc; cat same of0 of8; echo new >new; echo other >of0; busybox rm of8; grep ' / ' /proc/mounts | cut -d ' ' -f 3",
+			"layer 0\nlayer 0\nlayer 8\noverlay\n")
+		run("cd /etc; cat new of0; cat of8 2>/dev/null || echo none", "new\nother\nnone\n")
+		if out, err := exec.Command("e2fsck", "-n", "-f", writable).CombinedOutput(); err != nil {
+			t.Errorf("the file system of a deleted container: %v: %s", err, out)
 		}
 	})
 }

@@ -54,13 +54,18 @@ func (d *daemon) encodedParams(id string, change ...func(*bootapi.BootstrapParam
 }
 
 // requirements.md#B13
+// requirements.md#B18
 func TestAnEarlyStartAnswersAsALateOne(t *testing.T) {
+	const withLayers = "a stage1 that makes roots of layers"
 	for name, form := range map[string]func(d *daemon, id string) (stdin []byte, env []string){
 		"1.6":           func(*daemon, string) ([]byte, []string) { return nil, nil },
 		"1.7 to 2.2":    func(*daemon, string) ([]byte, []string) { return nil, env17("ns") },
 		"2.3 and later": func(d *daemon, id string) ([]byte, []string) { return d.encodedParams(id), env17("ns") },
 		"2.3 and later, default directory": func(d *daemon, id string) ([]byte, []string) {
 			return d.encodedParams(id, func(p *bootapi.BootstrapParams) { p.SocketDir = nil }), env17("ns")
+		},
+		withLayers: func(d *daemon, id string) ([]byte, []string) {
+			return d.encodedParams(id), append(env17("ns"), testLayers+"=1")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,6 +102,9 @@ func TestAnEarlyStartAnswersAsALateOne(t *testing.T) {
 				if string(other.stdout) != string(first.stdout) {
 					t.Errorf("answers: early %q and %q, late %q and %q", made.stdout, joined.stdout, first.stdout, late.stdout)
 				}
+			}
+			if claims := strings.Contains(string(first.stdout), "format"); claims != (name == withLayers) {
+				t.Errorf("the answer is %q", first.stdout)
 			}
 			if got, want := d.files("c3"), d.files("c2"); got != want {
 				t.Errorf("early, the bundle has %s; late, it has %s", got, want)

@@ -88,6 +88,9 @@ const testConfig = "TEST_CONFIG"
 // directory.
 const testDataDir = "TEST_DATA_DIR"
 
+// testLayers is the name of an environment variable that makes each stage1 one that makes roots of layers.
+const testLayers = "TEST_LAYERS"
+
 // Further variables of the environment: the path of a fifo from which a server reads before it is
 // ready, the path of the front's server program, and how long the front waits for its report.
 const (
@@ -130,6 +133,7 @@ func fakeProgram() *Program {
 			}
 			return nil
 		},
+		Layers:    func(config.Choice) bool { return os.Getenv(testLayers) != "" },
 		Failed:    keepFailed,
 		Serve:     serveFake,
 		Collector: fakeCollector{},

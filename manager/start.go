@@ -55,10 +55,6 @@ func (p *Program) start(argv0 string, f *early.Flags, stdin *os.File, stdout io.
 	if err := r.RecordSocket(bundle, h.Socket); err != nil {
 		return err
 	}
-	answer, err := r.Answer(early.AddressPrefix + h.Socket)
-	if err != nil {
-		return err
-	}
 	c, err := early.ClaimSocket(h.Socket)
 	if err != nil {
 		return err
@@ -70,7 +66,7 @@ func (p *Program) start(argv0 string, f *early.Flags, stdin *os.File, stdout io.
 		}
 	}
 	c.Release()
-	_, err = stdout.Write(answer)
+	_, err = stdout.Write(r.Answer(h.Socket))
 	return err
 }
 

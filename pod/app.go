@@ -220,9 +220,9 @@ func (a *app) mountRoot(ctx context.Context) error {
 	return nil
 }
 
-// isDisk reports whether a root is one mount of an image file or of a block device.
+// isDisk reports whether a root is one mount of an image file or of a block device, of which the host need do nothing else.
 func isDisk(mounts []abi.Mount) bool {
-	if len(mounts) != 1 || mounts[0].Target != "" || !filepath.IsAbs(mounts[0].Source) {
+	if len(mounts) != 1 || mounts[0].Target != "" || !filepath.IsAbs(mounts[0].Source) || slices.ContainsFunc(mounts[0].Options, isOfHost) {
 		return false
 	}
 	st, err := os.Stat(mounts[0].Source)
@@ -243,21 +243,26 @@ func isOverlayOfDisks(mounts []abi.Mount) bool {
 	}
 	for _, o := range mounts[last].Options {
 		name, paths, _ := strings.Cut(o, "=")
-		if slices.Contains([]string{"lowerdir", "upperdir", "workdir"}, name) && !inMounts(paths) {
+		if slices.Contains(abi.OverlayDirs[:], name) && !allInMounts(paths) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(mounts[last].Options, isOfHost)
+}
+
+// allInMounts reports whether paths, with colons between them, are all in earlier mounts.
+func allInMounts(paths string) bool {
+	for path := range strings.SplitSeq(paths, ":") {
+		if !abi.InMount(path) {
 			return false
 		}
 	}
 	return true
 }
 
-// inMounts reports whether paths, with colons between them, are all in numbered mounts.
-func inMounts(paths string) bool {
-	for path := range strings.SplitSeq(paths, ":") {
-		if path == "" || path[0] < '0' || path[0] > '9' {
-			return false
-		}
-	}
-	return true
+// isOfHost reports whether an option names user ids or a further file of the host.
+func isOfHost(option string) bool {
+	return strings.HasPrefix(option, "uidmap=") || strings.HasPrefix(option, "device=")
 }
 
 func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {

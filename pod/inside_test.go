@@ -208,6 +208,8 @@ func TestAStage1ThatOwnsDisksGetsOnlyRootsOfDisks(t *testing.T) {
 		"a directory":             {[]abi.Mount{{Type: "bind", Source: filepath.Dir(image), Options: []string{"rbind"}}}, false},
 		"an overlay":              {[]abi.Mount{{Type: "overlay", Source: "overlay"}}, false},
 		"an image below the root": {[]abi.Mount{{Type: "ext4", Source: image, Target: "below"}}, false},
+		"an image that is mapped": {[]abi.Mount{{Type: "ext4", Source: image, Options: []string{"loop", "uidmap=0:1:1", "gidmap=0:1:1"}}}, false},
+		"an image of two files":   {[]abi.Mount{{Type: "erofs", Source: image, Options: []string{"loop", "device=" + image}}}, false},
 		"two images":              {[]abi.Mount{{Type: "erofs", Source: image}, {Type: "ext4", Source: image}}, false},
 		"an overlay of images":    {[]abi.Mount{{Type: "ext4", Source: image}, {Type: "erofs", Source: image}, {Type: "overlay", Options: []string{"lowerdir=1:1", "upperdir=0/upper", "workdir=0/work"}}}, true},
 		"layers of the host":      {[]abi.Mount{{Type: "erofs", Source: image}, {Type: "overlay", Options: []string{"lowerdir=0:/lower"}}}, false},

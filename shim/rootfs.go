@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
@@ -30,19 +29,8 @@ func (r *rootfs) Empty() bool { return len(r.mounts) == 0 }
 // Mounts lists the mounts of the request. Where a mount refers to an earlier one, a path begins with the number of
 // that.
 func (r *rootfs) Mounts() ([]abi.Mount, error) {
-	steps, _, err := mount.Steps(r.mounts, strconv.Itoa)
-	if err != nil {
-		return nil, err
-	}
-	var all []abi.Mount
-	for _, s := range steps {
-		m := abi.Mount{Type: s.Type, Source: s.Source, Target: s.Target, Options: s.Options}
-		for _, d := range s.Dirs {
-			m.Dirs = append(m.Dirs, abi.Dir{Path: d.Path, Mode: uint32(d.Mode)})
-		}
-		all = append(all, m)
-	}
-	return all, nil
+	mounts, _, err := mount.Steps(r.mounts)
+	return mounts, err
 }
 
 // Mount mounts everything in order, later mounts at their own targets below target

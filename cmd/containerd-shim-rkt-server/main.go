@@ -36,6 +36,7 @@ func program() *manager.Program {
 		Config:    readConfig,
 		Cgroups:   cgroup.Own,
 		DataDir:   func() error { return datadir.Make(dataDir(), datadir.Mode) },
+		Layers:    takesLayers,
 		Collector: collector{},
 		Describe:  describe,
 		Failed:    startFailed,

@@ -178,6 +178,13 @@ func locate(c config.Choice) (string, error) {
 	return image.Locate(c.Name)
 }
 
+// takesLayers reports whether the image of a chosen stage1 is a directory that says so. It looks at nothing else, because each
+// `start` of a new pod waits for it.
+func takesLayers(c config.Choice) bool {
+	dir, err := locate(c)
+	return err == nil && image.OwnsLayers(dir)
+}
+
 // describe returns the features of a stage1. For an image that is a directory it needs
 // neither root nor the tree store, except that features/probe is executed by root only. A
 // packed or pinned image is looked up in the store.

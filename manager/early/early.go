@@ -122,8 +122,7 @@ func (f *Front) start(argv0 string, fl *Flags, input []byte, stdout *os.File) (b
 	if h.Socket, err = SocketPath(r.SocketDir, r.Address, r.Namespace, h.Group); err != nil {
 		return false, nil
 	}
-	answer, err := r.Answer(AddressPrefix + h.Socket)
-	if err != nil || r.RecordSocket(bundle, h.Socket) != nil {
+	if r.RecordSocket(bundle, h.Socket) != nil {
 		return false, nil
 	}
 	c, err := ClaimSocket(h.Socket)
@@ -141,7 +140,7 @@ func (f *Front) start(argv0 string, fl *Flags, input []byte, stdout *os.File) (b
 		}
 	}
 	c.Release()
-	_, err = stdout.Write(answer)
+	_, err = stdout.Write(r.Answer(h.Socket))
 	return err == nil, nil
 }
 

@@ -222,24 +222,36 @@ const mountCapabilities = "type.googleapis.com/containerd.types.MountCapabilitie
 // is one image of erofs.
 const ownMounts = "erofs"
 
-// Answer returns the text that containerd expects for a server at an address.
-func (r *Request) Answer(address string) ([]byte, error) {
+// layerWork is the work of the mount manager that is left to the shim for a pod whose stage1 makes roots of layers. The
+// manager would have to mount the layers for it.
+var layerWork = [...]string{"format", "mkdir"}
+
+// Answer returns the text that containerd expects for the server that has a socket.
+func (r *Request) Answer(socket string) []byte {
 	const protocol = "ttrpc"
+	address := AddressPrefix + socket
 	switch r.Form {
 	case FormProtobuf:
-		capabilities := appendBytes(appendBytes(nil, 1, mountCapabilities), 2, appendBytes(nil, 1, ownMounts))
+		claims := appendBytes(nil, 1, ownMounts)
+		if takesLayers(socket) {
+			for _, work := range layerWork {
+				claims = appendBytes(claims, 2, work)
+			}
+		}
+		capabilities := appendBytes(appendBytes(nil, 1, mountCapabilities), 2, claims)
 		extension := appendBytes(nil, 1, capabilities)
 		b := appendVarint(nil, 1, 3) // version
 		b = appendBytes(b, 2, address)
 		b = appendBytes(b, 3, protocol)
-		return appendBytes(b, 6, extension), nil
+		return appendBytes(b, 6, extension)
 	case FormJSON:
-		return json.Marshal(struct {
+		text, _ := json.Marshal(struct { // strings can always be encoded
 			Version  int    `json:"version"`
 			Address  string `json:"address"`
 			Protocol string `json:"protocol"`
 		}{2, address, protocol})
+		return text
 	default:
-		return []byte(address), nil
+		return []byte(address)
 	}
 }

@@ -97,12 +97,23 @@ func requestOf(p *bootapi.BootstrapParams) *Request {
 
 // requirements.md#B11
 func TestAnswersAreThoseOfProtobufsLibrary(t *testing.T) {
-	want := &bootapi.BootstrapResult{Version: 3, Address: "unix:///s/1", Protocol: "ttrpc"}
-	if err := want.AddExtension(&types.MountCapabilities{Types: []string{"erofs"}}); err != nil {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := Listen(socket)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := (&Request{Form: FormProtobuf}).Answer(want.Address); err != nil || !bytes.Equal(got, encoded(t, want)) {
-		t.Errorf("start answers %q, %v; want %q", got, err, encoded(t, want))
+	defer listener.Close()
+	for _, claims := range []*types.MountCapabilities{{Types: []string{"erofs"}}, {Types: []string{"erofs"}, Transforms: []string{"format", "mkdir"}}} {
+		want := &bootapi.BootstrapResult{Version: 3, Address: "unix://" + socket, Protocol: "ttrpc"}
+		if err := want.AddExtension(claims); err != nil {
+			t.Fatal(err)
+		}
+		if got := (&Request{Form: FormProtobuf}).Answer(socket); !bytes.Equal(got, encoded(t, want)) {
+			t.Errorf("start answers %q; want %q", got, encoded(t, want))
+		}
+		if err := SayLayers(socket); err != nil {
+			t.Fatal(err)
+		}
 	}
 	at := time.Date(2024, 2, 3, 4, 5, 6, 7, time.UTC)
 	for exit, want := range map[Exit]*task.DeleteResponse{

@@ -134,6 +134,18 @@ func Listen(path string) (_ *os.File, err error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// layersMode is the mode of a socket whose server has said SayLayers. The mode of other sockets is 0600.
+const layersMode = 0o700
+
+// SayLayers has each `start` that finds the server of a socket leave to it the work of containerd's mount manager with
+// roots of layers. The server calls it before it reports.
+func SayLayers(socket string) error { return os.Chmod(socket, layersMode) }
+
+func takesLayers(socket string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(socket, &st) == nil && st.Mode&0o777 == layersMode
+}
+
 // RemoveStaleSocket removes the socket at path if no process listens on it.
 func RemoveStaleSocket(ctx context.Context, path string) error {
 	if !isStale(path) {

@@ -59,6 +59,9 @@ func Unmount(mounts []*types.Mount, root string) (first error) {
 	return first
 }
 
+// blob is an option of erofs: a file that has contents of the image.
+const blob = "device="
+
 // mount makes a mount without regard to uidmap and gidmap.
 func (o options) mount(kind, source, target string) error {
 	dir := "" // in which mount(2) is called
@@ -72,12 +75,25 @@ func (o options) mount(kind, source, target string) error {
 	// A remount without data only changes flags, below.
 	if o.flags&unix.MS_REMOUNT == 0 || data != "" {
 		if o.loop {
-			device, err := attach(source, o.flags&unix.MS_RDONLY != 0, o.direct)
-			if err != nil {
-				return err
+			files := []*string{&source}
+			for i := range o.data {
+				if strings.HasPrefix(o.data[i], blob) {
+					files = append(files, &o.data[i])
+				}
 			}
-			defer device.Close()
-			source = device.Name()
+			for _, f := range files {
+				path, isBlob := strings.CutPrefix(*f, blob)
+				device, err := attach(path, o.flags&unix.MS_RDONLY != 0, o.direct)
+				if err != nil {
+					return err
+				}
+				defer device.Close()
+				*f = device.Name()
+				if isBlob {
+					*f = blob + *f
+				}
+			}
+			data = strings.Join(o.data, ",")
 		}
 		if err := mountIn(dir, source, target, kind, o.flags, data); err != nil {
 			return err

@@ -99,6 +99,9 @@ func (o options) mountMappedOverlay(source, target string, user *os.File) (err e
 		return fmt.Errorf("an overlay without %s cannot be mapped: %w", strings.TrimSuffix(lowerdir, "="), unix.EINVAL)
 	}
 	common := commonDir(dirs)
+	if !filepath.IsAbs(dirs[0]) { // they are parts, which are in the working directory
+		common = "."
+	}
 	if common == "" {
 		return fmt.Errorf("the layers %q have no directory in common: %w", dirs, unix.EINVAL)
 	}

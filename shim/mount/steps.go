@@ -2,13 +2,13 @@ package mount
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
 
@@ -22,24 +22,12 @@ const (
 // mkdirOption is followed by PATH[:MODE].
 const mkdirOption = managers + "mkdir.path="
 
-// Step is a mount of a root whose type and options have no work of a mount manager.
-type Step struct {
-	*types.Mount
-	Dirs []Dir // to make before it
-}
-
-// Dir is a directory of an earlier mount.
-type Dir struct {
-	Path string
-	Mode os.FileMode
-}
-
 // Steps does the work of containerd's mount manager that needs no mount. Some of the mounts may refer to earlier
-// ones: then the first ones are parts of the root, and each has a directory of its own, which place names by its
-// number. It returns how many these are. The further mounts are made on the root.
-func Steps(mounts []*types.Mount, place func(part int) string) (steps []Step, parts int, err error) {
+// ones: then the first ones are parts of the root, in directories that their numbers name. It returns how many
+// these are. The further mounts are made on the root.
+func Steps(mounts []*types.Mount) (steps []abi.Mount, parts int, err error) {
 	for i, m := range mounts {
-		s, refers, err := step(m, mounts[:i], place)
+		s, refers, err := step(m, mounts[:i])
 		if err != nil {
 			return nil, 0, fmt.Errorf("mount %s of type %s: %w", m.Source, m.Type, err)
 		}
@@ -52,30 +40,29 @@ func Steps(mounts []*types.Mount, place func(part int) string) (steps []Step, pa
 }
 
 // step does the work of one mount, and reports whether it refers to earlier ones.
-func step(m *types.Mount, earlier []*types.Mount, place func(int) string) (s Step, refers bool, err error) {
-	plain := &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options}
-	s.Mount = plain
+func step(m *types.Mount, earlier []*types.Mount) (s abi.Mount, refers bool, err error) {
+	s = abi.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options}
 	for {
-		word, kind, found := strings.Cut(plain.Type, "/")
+		word, kind, found := strings.Cut(s.Type, "/")
 		if !found {
 			return s, refers, nil
 		}
-		plain.Type = kind
+		s.Type = kind
 		switch word {
 		case wordFormat:
 			refers = true
-			plain.Options = slices.Clone(plain.Options)
-			texts := []*string{&plain.Source, &plain.Target}
-			for i := range plain.Options {
-				texts = append(texts, &plain.Options[i])
+			s.Options = slices.Clone(s.Options)
+			texts := []*string{&s.Source, &s.Target}
+			for i := range s.Options {
+				texts = append(texts, &s.Options[i])
 			}
 			for _, text := range texts {
-				if *text, err = fill(*text, earlier, place); err != nil {
+				if *text, err = fill(*text, earlier); err != nil {
 					return s, false, err
 				}
 			}
 		case wordMkdir:
-			if err := s.takeDirs(len(earlier), place); err != nil {
+			if err := takeDirs(&s); err != nil {
 				return s, false, err
 			}
 		default:
@@ -86,7 +73,7 @@ func step(m *types.Mount, earlier []*types.Mount, place func(int) string) (s Ste
 }
 
 // fill replaces the words {{ … }} of a text.
-func fill(text string, earlier []*types.Mount, place func(int) string) (string, error) {
+func fill(text string, earlier []*types.Mount) (string, error) {
 	var filled strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "{{")
@@ -95,7 +82,7 @@ func fill(text string, earlier []*types.Mount, place func(int) string) (string, 
 			return filled.String(), nil
 		}
 		words, after, closed := strings.Cut(rest, "}}")
-		value, ok := valueOf(strings.Fields(words), earlier, place)
+		value, ok := valueOf(strings.Fields(words), earlier)
 		if !closed || !ok {
 			return "", fmt.Errorf("%q names nothing of the %d mounts before it: %w", "{{"+rest, len(earlier), errdefs.ErrInvalidArgument)
 		}
@@ -105,7 +92,7 @@ func fill(text string, earlier []*types.Mount, place func(int) string) (string, 
 }
 
 // valueOf returns what stands for words such as {"mount", "0"}.
-func valueOf(words []string, earlier []*types.Mount, place func(int) string) (value string, ok bool) {
+func valueOf(words []string, earlier []*types.Mount) (value string, ok bool) {
 	if len(words) == 0 {
 		return "", false
 	}
@@ -119,14 +106,14 @@ func valueOf(words []string, earlier []*types.Mount, place func(int) string) (va
 	}
 	if words[0] == overlay && len(numbers) == 2 {
 		first, last := numbers[0], numbers[1]
-		places := []string{place(first)}
+		places := []string{strconv.Itoa(first)}
 		for first != last {
 			if first < last {
 				first++
 			} else {
 				first--
 			}
-			places = append(places, place(first))
+			places = append(places, strconv.Itoa(first))
 		}
 		return strings.Join(places, ":"), true
 	}
@@ -136,7 +123,7 @@ func valueOf(words []string, earlier []*types.Mount, place func(int) string) (va
 	m := earlier[numbers[0]]
 	switch words[0] {
 	case "mount":
-		return place(numbers[0]), true
+		return strconv.Itoa(numbers[0]), true
 	case "source":
 		return m.Source, true
 	case "target":
@@ -147,7 +134,7 @@ func valueOf(words []string, earlier []*types.Mount, place func(int) string) (va
 }
 
 // takeDirs moves the directories that are to be made from the options to Dirs.
-func (s *Step) takeDirs(parts int, place func(int) string) error {
+func takeDirs(s *abi.Mount) error {
 	var rest []string
 	for _, option := range s.Options {
 		value, found := strings.CutPrefix(option, mkdirOption)
@@ -156,30 +143,19 @@ func (s *Step) takeDirs(parts int, place func(int) string) error {
 			continue
 		}
 		path, mode, found := strings.Cut(value, ":")
-		d := Dir{Path: path, Mode: 0o700}
+		d := abi.Dir{Path: path, Mode: 0o700}
 		if found {
 			n, err := strconv.ParseUint(mode, 8, 32)
-			if err != nil || os.FileMode(n)&^os.ModePerm != 0 {
+			if err != nil || n > 0o777 {
 				return fmt.Errorf("option %q: %q is no mode: %w", option, mode, errdefs.ErrInvalidArgument)
 			}
-			d.Mode = os.FileMode(n)
+			d.Mode = uint32(n)
 		}
-		if _, _, ok := within(path, parts, place); !ok {
+		if !abi.InMount(path) {
 			return fmt.Errorf("option %q: only directories of the mounts before it are made: %w", option, errdefs.ErrNotImplemented)
 		}
 		s.Dirs = append(s.Dirs, d)
 	}
 	s.Options = rest
 	return nil
-}
-
-// within returns in which of the first parts a path is, and the path there.
-func within(path string, parts int, place func(int) string) (part int, rest string, ok bool) {
-	for n := range parts {
-		rest, found := strings.CutPrefix(path, place(n))
-		if found && (rest == "" || rest[0] == '/') {
-			return n, strings.TrimLeft(rest, "/"), true
-		}
-	}
-	return 0, "", false
 }

@@ -97,6 +97,17 @@ func Probes(dir string) bool {
 	return err == nil && !i.RktABI() && i.Has(abi.FeaturesProbe)
 }
 
+// OwnsLayers reports whether an image directory has abi.OwnLayers.
+func OwnsLayers(dir string) bool {
+	file := filepath.Join(dir, "manifest")
+	text, err := readManifest(file)
+	if err != nil || !bytes.Contains(text, []byte(abi.OwnLayers)) { // most have no such word, and need not be parsed
+		return false
+	}
+	m, err := parseVerified(text, file)
+	return err == nil && slices.Contains(m.own, abi.OwnLayers)
+}
+
 // Close allows the image's tree to be collected, unless it is still in use. A process that
 // makes pods with the image need not call Close, because the lock ends with the process.
 func (i *Image) Close() error {

@@ -167,8 +167,9 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 		return a.clock(c)
 	case c.PowerOff:
 		a.pod.Stop(false)
+		err := unmountRoots()
 		a.stop() // the machine ends when the call is answered
-		return nil
+		return err
 	case c.Call == nil:
 		return errors.New("a call without a request")
 	}

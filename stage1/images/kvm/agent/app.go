@@ -69,8 +69,8 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 			err = errors.Join(err, a.drop(context.WithoutCancel(ctx), p))
 		}
 	}()
-	if c.Disk != nil {
-		if err := mountDisk(p.name, c.Disk); err != nil {
+	if c.Root != nil {
+		if err := mountRoot(p.name, c.Root); err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func (a *agent) drop(ctx context.Context, p *app) error {
 	}
 	clear(p.masters)
 	p.mu.Unlock()
-	err := errors.Join(p.oom.Close(), p.group.Kill(ctx), p.group.Remove(ctx), unmountDisk(p.name), removeNodes(p.name))
+	err := errors.Join(p.oom.Close(), p.group.Kill(ctx), p.group.Remove(ctx), unmountRoot(p.name), removeNodes(p.name))
 	forgetFiles()
 	return err
 }

@@ -3,25 +3,61 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
-// mountDisk mounts the disk of an app.
-func mountDisk(app string, d *channel.Disk) error {
-	known, err := os.ReadFile("/proc/filesystems")
-	if err != nil {
-		return err
-	}
-	if !strings.Contains(string(known), "\t"+d.Type+"\n") { // Debian's kernel has ext4 without a module
-		if err := loadLater(d.Type); err != nil {
+// mountRoot mounts the disks of an app and what is made of them.
+func mountRoot(app string, r *channel.Root) error {
+	dir := filepath.Join(channel.GuestDisks, app)
+	for i := range r.Disks {
+		if err := mountDisk(filepath.Join(dir, strconv.Itoa(i)), &r.Disks[i]); err != nil {
 			return err
 		}
+	}
+	if r.Overlay == nil {
+		return nil
+	}
+	if err := needKind(r.Overlay.Type); err != nil {
+		return err
+	}
+	if err := r.Overlay.Prepare(dir); err != nil {
+		return err
+	}
+	flags, options := uintptr(unix.MS_NODEV), []string(nil)
+	for _, o := range r.Overlay.Options {
+		switch o {
+		case "rw":
+		case "ro":
+			flags |= unix.MS_RDONLY
+		default:
+			options = append(options, o)
+		}
+	}
+	return proc.OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return err
+		}
+		if err := unix.Chdir(dir); err != nil { // the disks have relative paths, of which a page has room for more
+			return &os.PathError{Op: "chdir", Path: dir, Err: err}
+		}
+		return mount(r.Overlay.Type, r.Overlay.Source, r.Path(app), flags, strings.Join(options, ","))
+	})
+}
+
+// mountDisk mounts a disk.
+func mountDisk(path string, d *channel.Disk) error {
+	if err := needKind(d.Type); err != nil {
+		return err
 	}
 	device, err := findDisk(d.Serial)
 	if err != nil {
@@ -31,7 +67,19 @@ func mountDisk(app string, d *channel.Disk) error {
 	if d.ReadOnly {
 		flags |= unix.MS_RDONLY
 	}
-	return mount(d.Type, device, filepath.Join(channel.GuestDisks, app), flags, "")
+	return mount(d.Type, device, path, flags, "")
+}
+
+// needKind loads a kind of file system, if the kernel does not have it.
+func needKind(kind string) error {
+	known, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		return err
+	}
+	if strings.Contains(string(known), "\t"+kind+"\n") { // Debian's kernel has ext4 without a module
+		return nil
+	}
+	return loadLater(kind)
 }
 
 // findDisk waits until the disk with a serial number can be opened, and returns the path of its device.
@@ -66,15 +114,50 @@ func findDisk(serial string) (string, error) {
 	}
 }
 
-// unmountDisk writes back and unmounts the disk of an app, if it has one.
-func unmountDisk(app string) error {
-	path := filepath.Join(channel.GuestDisks, app)
-	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
-	if errors.Is(err, unix.ENOENT) {
+// unmountRoot writes back and unmounts the disks of an app, if it has any.
+func unmountRoot(app string) error {
+	dir := filepath.Join(channel.GuestDisks, app)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil && err != unix.EINVAL { // EINVAL: the mount has failed
-		return fmt.Errorf("unmount the disk of app %s: %w", app, err)
+	for _, e := range slices.Backward(entries) { // the overlay's name is the last one
+		path := filepath.Join(dir, e.Name())
+		if err := writeBack(path); err != nil {
+			return err
+		}
+		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL { // EINVAL: the mount has failed
+			return fmt.Errorf("unmount %s of app %s: %w", path, app, err)
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
 	}
-	return os.Remove(path)
+	return errors.Join(err, os.Remove(dir))
+}
+
+// writeBack writes back what a disk has cached. The last unmount does it as well, but that may be the one of a mount
+// namespace that the kernel removes later.
+func writeBack(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("write back %s: %w", path, err)
+	}
+	return nil
+}
+
+// unmountRoots unmounts the disks of all apps. None has a process.
+func unmountRoots() error {
+	entries, err := os.ReadDir(channel.GuestDisks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		err = errors.Join(err, unmountRoot(e.Name()))
+	}
+	return err
 }

@@ -15,7 +15,7 @@ import (
 
 // ProtocolVersion is the version of the messages. Host and agent are built together, so they
 // refuse every other one.
-const ProtocolVersion = "4"
+const ProtocolVersion = "5"
 
 // Null is the number of no stream.
 const Null = 0
@@ -29,8 +29,8 @@ type Header struct {
 	// Streams are the numbers of the data streams for descriptors 0, 1 and 2 of Call, or the
 	// number of the one for its terminal. Null stands for the guest's /dev/null.
 	Streams []uint32 `json:"streams,omitempty"`
-	// Disk is the root of the app of Call. Without it the root is in the share.
-	Disk *Disk `json:"disk,omitempty"`
+	// Root is the root of the app of Call. Without it the root is in the share.
+	Root *Root `json:"root,omitempty"`
 	// Volumes are the block devices of the app of Call.
 	Volumes []Volume `json:"volumes,omitempty"`
 	// Shm is the /dev/shm that the app of Call shares with others.
@@ -68,6 +68,22 @@ func systemMappings(from []abi.IDMapping) (to []syscall.SysProcIDMap) {
 		to = append(to, syscall.SysProcIDMap{ContainerID: int(m.ContainerID), HostID: int(m.HostID), Size: int(m.Size)})
 	}
 	return to
+}
+
+// Root is the root of an app that is made of disks. They are mounted by their numbers below a directory.
+type Root struct {
+	Disks []Disk `json:"disks"`
+	// Overlay is made of several disks. One disk needs none.
+	Overlay *abi.Mount `json:"overlay,omitempty"`
+}
+
+// Path returns the path of the root.
+func (r *Root) Path(app string) string {
+	name := "0"
+	if r.Overlay != nil {
+		name = "root"
+	}
+	return filepath.Join(GuestDisks, app, name)
 }
 
 // Disk is a disk of the machine with a file system.

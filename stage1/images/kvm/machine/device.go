@@ -32,38 +32,63 @@ type Disk struct {
 // has from its boot.
 const ports = 8
 
+// MaxDisks is how many disks AddDisks adds at most: a device has that many functions.
+const MaxDisks = 8
+
 func port(n int) string { return "port" + strconv.Itoa(n) }
 
 // device is a device while it is in the machine.
 type device struct {
-	port    int
-	remove  func(context.Context) error // what is behind the device
-	leaving bool                        // a RemoveDevice is in progress
+	port      int
+	functions []function // the guest sees the device with the first one; none while it is being added
+	leaving   bool       // a RemoveDevice is in progress
 }
 
-// add plugs a device in. open makes what is behind the device and returns the properties of the
-// device, and what removes it again.
-func (m *machine) add(ctx context.Context, kind string, open func(id string) (map[string]any, func(context.Context) error, error)) (Device, error) {
+// function is a function of a device: a disk, or the only one of a network interface.
+type function struct {
+	id     string
+	remove func(context.Context) error // what is behind it
+}
+
+// backend makes what is behind a function, and returns the properties of the function and what removes it again.
+type backend func(ctx context.Context, id string) (properties map[string]any, remove func(context.Context) error, err error)
+
+// add plugs a device in. The guest looks for it when its first function is there, so that is added last.
+func (m *machine) add(ctx context.Context, kind string, backends ...backend) (Device, error) {
 	id, n, err := m.reserve(kind)
 	if err != nil {
 		return "", err
 	}
-	properties, remove, err := open(string(id))
-	if err != nil {
+	functions := make([]function, len(backends))
+	for i := len(backends) - 1; i >= 0; i-- {
+		f := &functions[i]
+		f.id = string(id)
+		if i > 0 {
+			f.id += "-" + strconv.Itoa(i)
+		}
+		var properties map[string]any
+		if properties, f.remove, err = backends[i](ctx, f.id); err == nil {
+			properties["id"], properties["bus"] = f.id, port(n)
+			if len(backends) > 1 {
+				properties["addr"], properties["multifunction"] = "0."+strconv.Itoa(i), true
+			}
+			if err = m.qmp.execute(ctx, "device_add", properties, nil); err == nil {
+				continue
+			}
+			if ctx.Err() != nil { // without an answer the function may be there
+				return "", err
+			}
+			err = errors.Join(err, f.remove(ctx))
+		}
+		for _, added := range functions[i+1:] { // the guest does not know of them
+			err = errors.Join(err, m.qmp.unplug(ctx, added.id), added.remove(ctx))
+		}
 		m.release(id)
 		return "", err
 	}
 	m.mu.Lock()
-	m.devices[id].remove = remove
+	m.devices[id].functions = functions
 	m.mu.Unlock()
-	properties["id"], properties["bus"] = string(id), port(n)
-	if err := m.qmp.execute(ctx, "device_add", properties, nil); err != nil {
-		if ctx.Err() == nil { // QEMU has refused it. Without an answer the device may be there
-			err = errors.Join(err, remove(ctx))
-			m.release(id)
-		}
-		return "", err
-	}
 	return id, nil
 }
 
@@ -90,7 +115,7 @@ func (m *machine) release(id Device) {
 }
 
 func (m *machine) AddNIC(ctx context.Context, n NIC) (Device, error) {
-	id, err := m.add(ctx, "nic", func(id string) (map[string]any, func(context.Context) error, error) {
+	id, err := m.add(ctx, "nic", func(ctx context.Context, id string) (map[string]any, func(context.Context) error, error) {
 		netdev := "net-" + id
 		if err := m.qmp.executeWith(ctx, "getfd", map[string]any{"fdname": netdev}, nil, n.Tap); err != nil {
 			return nil, nil, err
@@ -117,56 +142,74 @@ func (m *machine) AddNIC(ctx context.Context, n NIC) (Device, error) {
 // maxSerial is the length of the serial number of a virtio disk.
 const maxSerial = 20
 
-func (m *machine) AddDisk(ctx context.Context, d Disk) (Device, error) {
-	if len(d.Serial) > maxSerial || strings.ContainsRune(d.Serial, 0) {
-		return "", fmt.Errorf("add a disk: the serial number %q is not possible", d.Serial)
+func (m *machine) AddDisks(ctx context.Context, disks ...Disk) (Device, error) {
+	if len(disks) == 0 || len(disks) > MaxDisks {
+		return "", fmt.Errorf("add disks: a device has 1 to %d, and not %d", MaxDisks, len(disks))
 	}
-	info, err := d.File.Stat()
-	if err != nil {
-		return "", fmt.Errorf("add a disk: %w", err)
+	var backends []backend
+	for _, d := range disks {
+		if len(d.Serial) > maxSerial || strings.ContainsRune(d.Serial, 0) {
+			return "", fmt.Errorf("add a disk: the serial number %q is not possible", d.Serial)
+		}
+		backends = append(backends, func(ctx context.Context, id string) (map[string]any, func(context.Context) error, error) {
+			return m.openDisk(ctx, id, d)
+		})
 	}
-	driver := "file"
-	if info.Mode()&os.ModeDevice != 0 {
-		driver = "host_device"
-	}
-	id, err := m.add(ctx, "disk", func(id string) (map[string]any, func(context.Context) error, error) {
-		var set struct {
-			ID int `json:"fdset-id"`
-		}
-		if err := m.qmp.executeWith(ctx, "add-fd", map[string]any{}, &set, d.File); err != nil {
-			return nil, nil, err
-		}
-		node := "node-" + id
-		closeSet := func(ctx context.Context) error {
-			return m.qmp.execute(ctx, "remove-fd", map[string]any{"fdset-id": set.ID}, nil)
-		}
-		remove := func(ctx context.Context) error {
-			return errors.Join(m.qmp.execute(ctx, "blockdev-del", map[string]any{"node-name": node}, nil), closeSet(ctx))
-		}
-		err := m.qmp.execute(ctx, "blockdev-add", map[string]any{
-			"driver": driver, "node-name": node, "filename": "/dev/fdset/" + strconv.Itoa(set.ID),
-			"read-only": d.ReadOnly, "locking": "off", "discard": "unmap",
-		}, nil)
-		if err != nil {
-			return nil, nil, errors.Join(err, closeSet(ctx))
-		}
-		// The guest gets the error of a full disk. By default QEMU would stop it.
-		return map[string]any{"driver": "virtio-blk-pci", "drive": node, "serial": d.Serial, "werror": "report", "rerror": "report"}, remove, nil
-	})
+	id, err := m.add(ctx, "disk", backends...)
 	if err != nil {
 		return "", fmt.Errorf("add a disk: %w", err)
 	}
 	return id, nil
 }
 
+// openDisk is the backend of a disk.
+func (m *machine) openDisk(ctx context.Context, id string, d Disk) (properties map[string]any, remove func(context.Context) error, err error) {
+	info, err := d.File.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	driver := "file"
+	if info.Mode()&os.ModeDevice != 0 {
+		driver = "host_device"
+	}
+	var set struct {
+		ID int `json:"fdset-id"`
+	}
+	if err := m.qmp.executeWith(ctx, "add-fd", map[string]any{}, &set, d.File); err != nil {
+		return nil, nil, err
+	}
+	node := "node-" + id
+	closeSet := func(ctx context.Context) error {
+		return m.qmp.execute(ctx, "remove-fd", map[string]any{"fdset-id": set.ID}, nil)
+	}
+	err = m.qmp.execute(ctx, "blockdev-add", map[string]any{
+		"driver": driver, "node-name": node, "filename": "/dev/fdset/" + strconv.Itoa(set.ID),
+		"read-only": d.ReadOnly, "locking": "off", "discard": "unmap",
+	}, nil)
+	if err != nil {
+		return nil, nil, errors.Join(err, closeSet(ctx))
+	}
+	remove = func(ctx context.Context) error {
+		return errors.Join(m.qmp.execute(ctx, "blockdev-del", map[string]any{"node-name": node}, nil), closeSet(ctx))
+	}
+	// The guest gets the error of a full disk. By default QEMU would stop it.
+	return map[string]any{"driver": "virtio-blk-pci", "drive": node, "serial": d.Serial, "werror": "report", "rerror": "report"}, remove, nil
+}
+
 func (m *machine) RemoveDevice(ctx context.Context, id Device) error {
 	d, err := m.leave(id)
 	if err == nil {
-		if err = m.qmp.unplug(ctx, string(id)); err != nil {
+		var ids []string
+		for _, f := range d.functions {
+			ids = append(ids, f.id)
+		}
+		if err = m.qmp.unplug(ctx, ids...); err != nil {
 			m.stay(id)
 		} else {
 			m.release(id)
-			err = d.remove(ctx)
+			for _, f := range d.functions {
+				err = errors.Join(err, f.remove(ctx))
+			}
 		}
 	}
 	if err != nil {
@@ -181,7 +224,7 @@ func (m *machine) leave(id Device) (*device, error) {
 	defer m.mu.Unlock()
 	d := m.devices[id]
 	switch {
-	case d == nil || d.remove == nil:
+	case d == nil || d.functions == nil:
 		return nil, errors.New("the machine has no such device")
 	case d.leaving:
 		return nil, errors.New("it is being removed")

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,7 +102,7 @@ func TestDisksComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		d, err := g.AddDisk(t.Context(), machine.Disk{File: f, ReadOnly: readOnly, Serial: fmt.Sprint("serial-", i)})
+		d, err := g.AddDisks(t.Context(), machine.Disk{File: f, ReadOnly: readOnly, Serial: fmt.Sprint("serial-", i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +123,7 @@ func TestDisksComeAndGo(t *testing.T) {
 			t.Errorf("the file has %.20q: %v", b, err)
 		}
 	}
-	if _, err := g.AddDisk(t.Context(), machine.Disk{File: os.Stdin, Serial: strings.Repeat("a", 21)}); err == nil {
+	if _, err := g.AddDisks(t.Context(), machine.Disk{File: os.Stdin, Serial: strings.Repeat("a", 21)}); err == nil {
 		t.Error("a serial number of 21 characters was accepted")
 	}
 	for _, d := range disks {
@@ -132,6 +133,78 @@ func TestDisksComeAndGo(t *testing.T) {
 	}
 	if got := g.ask("list", "/dev"); strings.Contains(got, "vd") {
 		t.Errorf("the guest has %q", got)
+	}
+}
+
+// The disks of a device take one port, and come and go together.
+func TestSeveralDisksAreOneDevice(t *testing.T) {
+	c, g := config(t)
+	boot(t, c, g)
+	if got := g.ask("load", "virtio_blk"); got != "" {
+		t.Fatal(got)
+	}
+	var all []machine.Disk
+	for i := range machine.MaxDisks {
+		path := filepath.Join(t.TempDir(), "disk")
+		write(t, path, strings.Repeat(fmt.Sprint(i), 4096))
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		all = append(all, machine.Disk{File: f, ReadOnly: true, Serial: fmt.Sprint("serial-", i)})
+	}
+	// contents waits until the guest can open a number of disks, and returns the first byte of each.
+	contents := func(n int) string {
+		t.Helper()
+		var found []string
+		wait.Until(t, fmt.Sprintf("the guest has %d disks", n), func() bool {
+			found = nil
+			for name := range strings.FieldsSeq(g.ask("list", "/sys/block")) {
+				if text := g.ask("read", "/dev/"+name); strings.HasPrefix(name, "vd") && len(text) == 4096 {
+					found = append(found, text[:1])
+				}
+			}
+			return len(found) == n
+		})
+		slices.Sort(found)
+		return strings.Join(found, "")
+	}
+	if _, err := g.AddDisks(t.Context(), append(all, all[0])...); err == nil {
+		t.Error("nine disks were accepted")
+	}
+	if _, err := g.AddDisks(t.Context()); err == nil {
+		t.Error("no disk was accepted")
+	}
+	for range 10 { // more often than there are ports
+		if _, err := g.AddDisks(t.Context(), all[0], machine.Disk{File: all[1].File, Serial: "written"}, all[2]); err == nil {
+			t.Fatal("a file that can only be read is a disk to write to")
+		}
+	}
+	for range 2 {
+		first, err := g.AddDisks(t.Context(), all[:3]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := g.AddDisks(t.Context(), all...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := contents(11); got != "00112234567" {
+			t.Errorf("the guest has the disks %s", got)
+		}
+		if err := g.RemoveDevice(t.Context(), first); err != nil {
+			t.Error(err)
+		}
+		if got := contents(8); got != "01234567" {
+			t.Errorf("the guest has the disks %s", got)
+		}
+		if err := g.RemoveDevice(t.Context(), second); err != nil {
+			t.Error(err)
+		}
+		if got := contents(0); got != "" {
+			t.Errorf("the guest has the disks %s", got)
+		}
 	}
 }
 

@@ -98,8 +98,8 @@ type Machine interface {
 	PID() int
 	// AddNIC adds a network interface. The guest sees it soon after.
 	AddNIC(context.Context, NIC) (Device, error)
-	// AddDisk adds a disk. The guest sees it soon after.
-	AddDisk(context.Context, Disk) (Device, error)
+	// AddDisks adds one to MaxDisks disks as one device, which are removed together. The guest sees them soon after.
+	AddDisks(context.Context, ...Disk) (Device, error)
 	// RemoveDevice returns when the guest has given up a device that was added, and QEMU has closed
 	// its files. A guest may refuse that, or never answer.
 	RemoveDevice(context.Context, Device) error

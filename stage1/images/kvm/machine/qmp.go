@@ -164,32 +164,42 @@ func (m *monitor) unpluggedLocked(id string, err error) {
 	}
 }
 
-// unplug has the guest give up a device, and waits until QEMU has removed it.
-func (m *monitor) unplug(ctx context.Context, id string) error {
-	c := make(chan error, 1)
+// unplug has the guest give up the functions of a device, and waits until QEMU has removed them all.
+func (m *monitor) unplug(ctx context.Context, ids ...string) error {
+	deleted := make([]chan error, len(ids))
 	m.mu.Lock()
-	m.unplugs[id] = c
+	for i, id := range ids {
+		deleted[i] = make(chan error, 1)
+		m.unplugs[id] = deleted[i]
+	}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		delete(m.unplugs, id)
+		for _, id := range ids {
+			delete(m.unplugs, id)
+		}
 	}()
-	err := m.execute(ctx, "device_del", map[string]any{"id": id}, nil)
+	err := m.execute(ctx, "device_del", map[string]any{"id": ids[0]}, nil)
 	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Class == "DeviceNotFound" {
 		return nil // the guest has given it up after an earlier call had ended
 	}
 	if err != nil {
 		return err
 	}
-	select {
-	case err := <-c:
-		return err
-	case <-m.done:
-		return m.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for _, c := range deleted {
+		select {
+		case err := <-c:
+			if err != nil {
+				return err
+			}
+		case <-m.done:
+			return m.err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	return nil
 }
 
 // pause stops the guest.

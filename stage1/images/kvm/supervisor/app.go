@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -26,8 +26,9 @@ type app struct {
 	added chan struct{} // closed when app/add has succeeded or has cleaned up
 
 	// app/add sets these fields before the app is added. They do not change after that.
-	files *Files // its part of the share
-	disk  *disk  // its root, or nil if that is in the share
+	files *Files  // its part of the share
+	disks []*disk // that its root is made of; without any, that is in the share
+	made  *channel.Root
 	hooks *hooks
 
 	volumes []*volumeDisk
@@ -124,10 +125,7 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 		return err
 	}
 	if len(c.Mounts) > 0 {
-		if a.disk, err = openDisk(&c.Mounts[0]); err != nil {
-			return err
-		}
-		if err := s.plug(ctx, a.disk); err != nil {
+		if err := s.makeRoot(ctx, a, c.Mounts); err != nil {
 			return err
 		}
 	}
@@ -148,10 +146,7 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	if g.Spec, err = json.Marshal(spec.Spec); err != nil {
 		return err
 	}
-	h := channel.Header{Call: g, Sysctl: spec.sysctl, Shm: spec.shm}
-	if a.disk != nil {
-		h.Disk = &a.disk.Disk
-	}
+	h := channel.Header{Call: g, Root: a.made, Sysctl: spec.sysctl, Shm: spec.shm}
 	for _, v := range spec.volumes {
 		h.Volumes = append(h.Volumes, v.Volume)
 	}
@@ -160,17 +155,17 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 
 // root returns the path of the app's root in the machine.
 func (a *app) root() string {
-	if a.disk != nil {
-		return filepath.Join(channel.GuestDisks, a.name)
+	if a.made != nil {
+		return a.made.Path(a.name)
 	}
 	return a.files.Root()
 }
 
 // proxyRoot returns the root of the proxy of the app, or of an exec of it, as startProxy wants it. A root
-// that is a disk of the machine is not mounted on the host. Proxies of execs may outlive the app, and then must
+// that is made of disks of the machine is not mounted on the host. Proxies of execs may outlive the app, and then must
 // not keep its root in use.
 func (a *app) proxyRoot(exec string) (*os.File, error) {
-	if a.disk != nil || exec != "" {
+	if a.made != nil || exec != "" {
 		return nil, nil
 	}
 	return a.files.OpenRoot()
@@ -201,7 +196,7 @@ func (s *Supervisor) forget(a *app) {
 	}
 	s.mu.Unlock()
 	a.files.Remove()
-	s.unplug(a.disk)
+	s.unplug(a.disks...)
 	s.detach(a)
 }
 
@@ -360,8 +355,10 @@ func (s *Supervisor) stop(ctx context.Context, force bool) error {
 	s.stopping = true
 	s.mu.Unlock()
 	if !force {
-		ctx, cancel := context.WithTimeout(ctx, stopTime)
-		_, _ = s.ask(ctx, channel.Header{PowerOff: true}, nil) // the machine is ended in any case
+		ctx, cancel := context.WithTimeout(ctx, s.stopTime())
+		if _, err := s.ask(ctx, channel.Header{PowerOff: true}, nil); err != nil { // the machine is ended in any case
+			fmt.Fprintf(s.Log, "the machine does not end in order: %v\n", err)
+		}
 		cancel()
 	}
 	s.cancel(errStopping)
@@ -371,9 +368,23 @@ func (s *Supervisor) stop(ctx context.Context, force bool) error {
 	return nil
 }
 
-// stopTime is how long a machine has to write back what it has cached. All calls of one delete
-// have 1.5 s.
-const stopTime = time.Second
+// stopTime is how long a machine has to end its apps and to write back what it has cached for their disks. Stage 0 waits
+// ten seconds, or 1.5 if containerd has called delete.
+func (s *Supervisor) stopTime() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.apps {
+		select {
+		case <-a.added:
+		default:
+			continue // it has written nothing
+		}
+		if slices.ContainsFunc(a.disks, func(d *disk) bool { return !d.ReadOnly }) {
+			return 8 * time.Second
+		}
+	}
+	return time.Second
+}
 
 // EndAll records the end of every process that has not ended: the machine has, and the connection to its
 // agent is closed.

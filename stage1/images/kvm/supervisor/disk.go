@@ -19,7 +19,7 @@ import (
 
 // Disks is a machine that can get and lose disks while it runs.
 type Disks interface {
-	AddDisk(context.Context, machine.Disk) (machine.Device, error)
+	AddDisks(context.Context, ...machine.Disk) (machine.Device, error)
 	RemoveDevice(context.Context, machine.Device) error
 }
 
@@ -29,8 +29,40 @@ var diskTypes = []string{"ext4", "erofs"}
 // disk is a disk of the machine: the root of an app, or a volume.
 type disk struct {
 	channel.Disk
-	file   *os.File // locked while the machine may use it, because QEMU has a copy of the descriptor
-	device machine.Device
+	file   *os.File       // locked while the machine may use it, because QEMU has a copy of the descriptor
+	device machine.Device // of this disk and those that were plugged in with it; "" if it is one of the latter
+}
+
+// overlayOptions are the options of an overlay, without their values, that are the guest's kernel's alone.
+var overlayOptions = []string{"lowerdir", "upperdir", "workdir", "ro", "rw", "index", "metacopy", "redirect_dir", "userxattr", "volatile", "xino"}
+
+// makeRoot makes the root of an app of disks. unplug takes them back, also after an error.
+func (s *Supervisor) makeRoot(ctx context.Context, a *app, mounts []abi.Mount) error {
+	made := &channel.Root{}
+	if last := len(mounts) - 1; last > 0 {
+		made.Overlay = &mounts[last]
+		for _, o := range made.Overlay.Options {
+			if name, _, _ := strings.Cut(o, "="); !slices.Contains(overlayOptions, name) {
+				return serve.Unsupported("the root is an overlay with the option %q, which an overlay of a machine cannot have", o)
+			}
+		}
+		mounts = mounts[:last]
+	}
+	for i := range mounts {
+		d, err := openDisk(&mounts[i])
+		if err != nil {
+			return err
+		}
+		a.disks = append(a.disks, d)
+	}
+	if err := s.plug(ctx, a.disks...); err != nil {
+		return err
+	}
+	for _, d := range a.disks {
+		made.Disks = append(made.Disks, d.Disk)
+	}
+	a.made = made
+	return nil
 }
 
 // openDisk opens the image or block device of a root. Two kernels must not use a file system that one
@@ -107,28 +139,38 @@ func notByHost(file *os.File, readOnly bool) error {
 	return nil
 }
 
-// plug adds a disk to the machine.
-func (s *Supervisor) plug(ctx context.Context, d *disk) (err error) {
-	s.mu.Lock()
-	s.disks++
-	d.Serial = fmt.Sprintf("disk-%d", s.disks)
-	s.mu.Unlock()
-	d.device, err = s.Disks.AddDisk(ctx, machine.Disk{File: d.file, ReadOnly: d.ReadOnly, Serial: d.Serial})
-	return err
+// plug adds disks to the machine, with as few devices as possible.
+func (s *Supervisor) plug(ctx context.Context, disks ...*disk) (err error) {
+	for together := range slices.Chunk(disks, machine.MaxDisks) {
+		var device []machine.Disk
+		s.mu.Lock()
+		for _, d := range together {
+			s.disks++
+			d.Serial = fmt.Sprintf("disk-%d", s.disks)
+			device = append(device, machine.Disk{File: d.file, ReadOnly: d.ReadOnly, Serial: d.Serial})
+		}
+		s.mu.Unlock()
+		if together[0].device, err = s.Disks.AddDisks(ctx, device...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// unplug removes a disk, which the guest no longer uses. If the guest keeps it, it stays
+// unplug removes disks, which the guest no longer uses. If the guest keeps one, it stays
 // locked until the machine ends.
-func (s *Supervisor) unplug(d *disk) {
-	if d == nil {
-		return
-	}
-	if d.device != "" {
+func (s *Supervisor) unplug(disks ...*disk) {
+	for _, d := range disks {
+		if d.device == "" {
+			continue
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
 		if err := s.Disks.RemoveDevice(ctx, d.device); err != nil {
 			fmt.Fprintf(s.Log, "remove the disk %s: %v\n", d.file.Name(), err)
 		}
+		cancel()
 	}
-	_ = d.file.Close()
+	for _, d := range disks {
+		_ = d.file.Close()
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,17 +107,34 @@ func TestARootThatCannotBeADiskIsRefusedByName(t *testing.T) {
 	}
 }
 
-// disks is a machine that remembers its disks.
-type disks map[machine.Device]machine.Disk
+// disks is a machine that remembers the disks of its devices.
+type disks map[machine.Device][]machine.Disk
 
-func (d disks) AddDisk(_ context.Context, disk machine.Disk) (machine.Device, error) {
-	d[machine.Device(disk.Serial)] = disk
-	return machine.Device(disk.Serial), nil
+func (d disks) AddDisks(_ context.Context, all ...machine.Disk) (machine.Device, error) {
+	device := machine.Device("with-" + all[0].Serial)
+	d[device] = all
+	return device, nil
 }
 
 func (d disks) RemoveDevice(_ context.Context, device machine.Device) error {
+	if d[device] == nil {
+		return errors.New("no such device")
+	}
 	delete(d, device)
 	return nil
+}
+
+// serials returns the serial numbers of the disks of each device.
+func (d disks) serials() (all []string) {
+	for _, device := range d {
+		var serials []string
+		for _, disk := range device {
+			serials = append(serials, disk.Serial)
+		}
+		all = append(all, strings.Join(serials, " "))
+	}
+	slices.Sort(all)
+	return all
 }
 
 func TestTheRootOfAnAppIsADiskUntilTheAppIsRemoved(t *testing.T) {
@@ -133,10 +152,11 @@ func TestTheRootOfAnAppIsADiskUntilTheAppIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := <-headers
-	if h.Disk == nil || h.Disk.Type != "ext4" || h.Disk.ReadOnly || h.Call.Rootfs != "/disks/web" || h.Call.Mounts != nil {
-		t.Errorf("the agent has got %+v, %+v", h.Disk, h.Call)
+	want := &channel.Root{Disks: []channel.Disk{{Serial: "disk-1", Type: "ext4"}}}
+	if !reflect.DeepEqual(h.Root, want) || h.Call.Rootfs != "/disks/web/0" || h.Call.Mounts != nil {
+		t.Errorf("the agent has got %+v, %+v", h.Root, h.Call)
 	}
-	if d := has[machine.Device(h.Disk.Serial)]; len(has) != 1 || d.File.Name() != path || d.ReadOnly {
+	if d := has["with-disk-1"]; len(has) != 1 || len(d) != 1 || d[0].File.Name() != path || d[0].ReadOnly {
 		t.Errorf("the machine has the disks %+v", has)
 	}
 	w.tell("exit web code=0")
@@ -159,5 +179,60 @@ func TestTheRootOfAnAppIsADiskUntilTheAppIsRemoved(t *testing.T) {
 	r.App = "other"
 	if err := w.call(t.Context(), r, null(t)); err == nil || len(has) != 0 {
 		t.Errorf("app/add gives %v, and the machine has the disks %+v", err, has)
+	}
+}
+
+// An image of containerd's snapshotter erofs is a disk for each layer, and one for what the container writes.
+func TestAnOverlayOfDisks(t *testing.T) {
+	w := newWorld(t)
+	has := disks{}
+	w.s.Disks = has
+	headers := make(chan *channel.Header, 1)
+	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
+		headers <- h
+		succeed(s, h)
+	})
+	writable, layer := image(t), image(t)
+	mounts := []abi.Mount{*ext4(writable, "rw", "loop")}
+	for range 9 {
+		mounts = append(mounts, abi.Mount{Type: "erofs", Source: layer, Options: []string{"ro", "loop"}})
+	}
+	overlay := abi.Mount{
+		Type: "overlay", Source: "overlay", Options: []string{"lowerdir=1:2", "upperdir=0/upper", "workdir=0/work", "index=off"},
+		Dirs: []abi.Dir{{Path: "0/upper", Mode: 0o755}},
+	}
+	r := &abi.Request{Entrypoint: abi.AppAdd, App: "web", Mounts: append(mounts, overlay)}
+	if err := w.call(t.Context(), r, null(t)); err != nil {
+		t.Fatal(err)
+	}
+	h := <-headers
+	if len(h.Root.Disks) != 10 || h.Root.Disks[0].ReadOnly || !h.Root.Disks[1].ReadOnly || !reflect.DeepEqual(*h.Root.Overlay, overlay) || h.Call.Rootfs != "/disks/web/root" {
+		t.Errorf("the agent has got %+v, %+v", h.Root, h.Call)
+	}
+	if got := has.serials(); !slices.Equal(got, []string{"disk-1 disk-2 disk-3 disk-4 disk-5 disk-6 disk-7 disk-8", "disk-9 disk-10"}) {
+		t.Errorf("the devices of the machine are %q", got)
+	}
+	w.tell("exit web code=0")
+	w.next()
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppRm, App: "web"}, [3]*os.File{}); err != nil || len(has) != 0 {
+		t.Errorf("%v, and the machine has the disks %+v after app/rm", err, has)
+	}
+	// What a machine cannot mount is refused by name, and no file stays locked.
+	for text, change := range map[string]func(*abi.Request){
+		`"nfs_export=on"`: func(r *abi.Request) { r.Mounts[10].Options = append(r.Mounts[10].Options, "nfs_export=on") },
+		"type xfs":        func(r *abi.Request) { r.Mounts[9].Type = "xfs" },
+	} {
+		bad := *r
+		bad.Mounts = slices.Clone(r.Mounts)
+		change(&bad)
+		err := w.call(t.Context(), &bad, null(t))
+		if serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), text) || len(has) != 0 {
+			t.Errorf("%s: %v, and the machine has the disks %+v", text, err, has)
+		}
+	}
+	if d, err := openDisk(ext4(writable)); err != nil {
+		t.Errorf("the disk of an app that was refused: %v", err)
+	} else {
+		d.file.Close()
 	}
 }

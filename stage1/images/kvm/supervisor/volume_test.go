@@ -75,7 +75,7 @@ func TestABlockDeviceIsADiskUntilTheLastAppThatHasItIsRemoved(t *testing.T) {
 			t.Errorf("app %s has the mounts %+v and the devices %+v", app, s.Mounts, s.Linux.Devices)
 		}
 		v := h.Volumes[0]
-		if d := has[machine.Device(v.Serial)]; d.File.Name() != device || d.ReadOnly {
+		if d := has[machine.Device("with-"+v.Serial)]; d[0].File.Name() != device || d[0].ReadOnly {
 			t.Errorf("the disk of app %s is %+v", app, d)
 		}
 		if v.Node != node || v.Mode != 0o640 || v.UID != 1 || v.GID != 2 || v.Major != 7 {
@@ -115,7 +115,8 @@ func TestADeviceThatAnAppMayNotWriteIsAReadOnlyDisk(t *testing.T) {
 	if err := add("reader", "rm"); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range has {
+	for _, device := range has {
+		d := device[0]
 		flags, err := unix.FcntlInt(d.File.Fd(), unix.F_GETFL, 0)
 		if !d.ReadOnly || err != nil || flags&unix.O_ACCMODE != unix.O_RDONLY {
 			t.Errorf("the disk is %+v, with a descriptor of flags %#x, %v", d, flags, err)

@@ -41,7 +41,7 @@ func (p pin) name() string { return "linux-image-" + p.release }
 // they depend.
 var (
 	atBoot = []string{"virtio_pci", "virtio_console", "virtiofs", "virtio_rng"}
-	later  = []string{"virtio_blk", "virtio_net", "virtio_mem", "erofs"}
+	later  = []string{"virtio_blk", "virtio_net", "virtio_mem", "erofs", "overlay"}
 )
 
 func main() {

@@ -1,0 +1,79 @@
+package abi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// OverlayDirs are the options of an overlay that have paths, with colons between them.
+var OverlayDirs = [...]string{"lowerdir", "upperdir", "workdir"}
+
+// Prepare makes the directories that a mount of an app's root needs, and makes sure that its paths in earlier mounts
+// lead out of none of them. A container may have written these mounts. They are in the directory dir, by their
+// numbers.
+func (m *Mount) Prepare(dir string) error {
+	for _, d := range m.Dirs {
+		err := inMount(dir, d.Path, func(mount, path string) error {
+			parent, err := OpenBelow(mount, filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY)
+			if err != nil {
+				return err
+			}
+			defer parent.Close()
+			if err := unix.Mkdirat(int(parent.Fd()), filepath.Base(path), d.Mode); err != nil {
+				return err
+			}
+			return unix.Fchmodat(int(parent.Fd()), filepath.Base(path), d.Mode, 0) // despite the umask
+		})
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make the directory %s: %w", d.Path, err)
+		}
+	}
+	for _, path := range m.paths() {
+		err := inMount(dir, path, func(mount, path string) error {
+			f, err := OpenBelow(mount, path, unix.O_PATH)
+			if err != nil {
+				return err
+			}
+			return f.Close()
+		})
+		if err != nil {
+			return fmt.Errorf("%s of mount %s of type %s: %w", path, m.Source, m.Type, err)
+		}
+	}
+	return nil
+}
+
+// inMount calls f with the directory of an earlier mount and the path there, if a path is in one.
+func inMount(dir, path string, f func(mount, path string) error) error {
+	if !InMount(path) {
+		return nil
+	}
+	number, path, _ := strings.Cut(path, "/")
+	return f(filepath.Join(dir, number), filepath.Join(".", path))
+}
+
+// InMount reports whether a path of a mount is in an earlier one: it begins with the number of that.
+func InMount(path string) bool {
+	number, _, _ := strings.Cut(path, "/")
+	n, err := strconv.Atoi(number)
+	return err == nil && number == strconv.Itoa(n) && n >= 0
+}
+
+// paths returns the paths that the kernel resolves for a mount.
+func (m *Mount) paths() []string {
+	all := []string{m.Source}
+	for _, o := range m.Options {
+		for _, name := range OverlayDirs {
+			if value, found := strings.CutPrefix(o, name+"="); found {
+				all = append(all, strings.Split(value, ":")...)
+			}
+		}
+	}
+	return all
+}

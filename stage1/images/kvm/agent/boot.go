@@ -71,7 +71,7 @@ func join() error {
 			return err
 		}
 	}
-	return nil
+	return readLittleAhead(channel.GuestRoots)
 }
 
 func mount(kind, source, target string, flags uintptr, data string) error {

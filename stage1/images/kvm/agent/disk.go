@@ -67,7 +67,10 @@ func mountDisk(path string, d *channel.Disk) error {
 	if d.ReadOnly {
 		flags |= unix.MS_RDONLY
 	}
-	return mount(d.Type, device, path, flags, "")
+	if err := mount(d.Type, device, path, flags, ""); err != nil {
+		return err
+	}
+	return readLittleAhead(path)
 }
 
 // needKind loads a kind of file system, if the kernel does not have it.

@@ -29,7 +29,7 @@ type Program struct {
 	// DataDir makes the data directory, or says why there can be no pods in it. `start` calls it
 	// before it starts a server, because only the error of `start` reaches the client.
 	DataDir func() error
-	// Layers reports whether a stage1 makes roots of layers by itself (abi.OwnLayers), as far as that is known before it is
+	// Layers, if set, reports whether a stage1 makes roots of layers by itself (abi.OwnLayers), as far as that is known before it is
 	// prepared.
 	Layers func(config.Choice) bool
 	// Serve makes the services. It is called once, in the server process.

@@ -121,7 +121,7 @@ func (p *Program) bootstrap(h *early.Handover) (*Bootstrap, error) {
 	if err := p.DataDir(); err != nil {
 		return b, fmt.Errorf("data directory: %w", err)
 	}
-	if p.Layers(b.Stage1) {
+	if p.Layers != nil && p.Layers(b.Stage1) {
 		if err := early.SayLayers(b.Socket); err != nil {
 			return b, fmt.Errorf("mode of the socket: %w", err)
 		}

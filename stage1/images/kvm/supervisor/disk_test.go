@@ -137,7 +137,8 @@ func (d disks) serials() (all []string) {
 	return all
 }
 
-func TestTheRootOfAnAppIsADiskUntilTheAppIsRemoved(t *testing.T) {
+// newWorldOfDisks returns a world with the disks of its machine, and what the agent gets with app/add.
+func newWorldOfDisks(t *testing.T) (*world, disks, <-chan *channel.Header) {
 	w := newWorld(t)
 	has := disks{}
 	w.s.Disks = has
@@ -146,6 +147,11 @@ func TestTheRootOfAnAppIsADiskUntilTheAppIsRemoved(t *testing.T) {
 		headers <- h
 		succeed(s, h)
 	})
+	return w, has, headers
+}
+
+func TestTheRootOfAnAppIsADiskUntilTheAppIsRemoved(t *testing.T) {
+	w, has, headers := newWorldOfDisks(t)
 	path := image(t)
 	r := &abi.Request{Entrypoint: abi.AppAdd, App: "web", Mounts: []abi.Mount{*ext4(path, "loop")}}
 	if err := w.call(t.Context(), r, null(t)); err != nil {
@@ -184,14 +190,7 @@ func TestTheRootOfAnAppIsADiskUntilTheAppIsRemoved(t *testing.T) {
 
 // An image of containerd's snapshotter erofs is a disk for each layer, and one for what the container writes.
 func TestAnOverlayOfDisks(t *testing.T) {
-	w := newWorld(t)
-	has := disks{}
-	w.s.Disks = has
-	headers := make(chan *channel.Header, 1)
-	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
-		headers <- h
-		succeed(s, h)
-	})
+	w, has, headers := newWorldOfDisks(t)
 	writable, layer := image(t), image(t)
 	mounts := []abi.Mount{*ext4(writable, "rw", "loop")}
 	for range 9 {

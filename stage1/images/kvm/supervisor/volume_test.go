@@ -36,14 +36,7 @@ func asksFor(t *testing.T, device, path, access string) func(*specs.Spec) {
 
 func TestABlockDeviceIsADiskUntilTheLastAppThatHasItIsRemoved(t *testing.T) {
 	device := loop(t, image(t))
-	w := newWorld(t)
-	has := disks{}
-	w.s.Disks = has
-	headers := make(chan *channel.Header, 1)
-	w.guest.on(abi.AppAdd, func(s *channel.Stream, h *channel.Header) {
-		headers <- h
-		succeed(s, h)
-	})
+	w, has, headers := newWorldOfDisks(t)
 	add := func(app string) *channel.Header {
 		t.Helper()
 		r := with(t, asksFor(t, device, "/data/volume", "rwm"))

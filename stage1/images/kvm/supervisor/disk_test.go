@@ -139,6 +139,7 @@ func (d disks) serials() (all []string) {
 
 // newWorldOfDisks returns a world with the disks of its machine, and what the agent gets with app/add.
 func newWorldOfDisks(t *testing.T) (*world, disks, <-chan *channel.Header) {
+	t.Helper()
 	w := newWorld(t)
 	has := disks{}
 	w.s.Disks = has

@@ -318,9 +318,18 @@ func writeMap(path string, m []IDMapping) error {
 	return err
 }
 
+// helperTime is how long a helper has to report the second child although the caller has gone.
+const helperTime = time.Second
+
 // undo kills and reaps the processes of this start. If the pid of a second child is not
-// known, that child reads end of file and ends by itself.
+// known, undo waits for it, because that child may be frozen. If the helper does not report it, the
+// child reads end of file and ends by itself.
 func (b *starting) undo() {
+	if b.helper != 0 && b.pid == 0 && b.words.SetReadDeadline(time.Now().Add(helperTime)) == nil {
+		if r, err := b.read(); err == nil && r != nil && r.step == cloned {
+			b.pid = int(r.value)
+		}
+	}
 	b.words.Close()
 	for _, pid := range []int{b.helper, b.pid} {
 		if pid != 0 {

@@ -209,7 +209,11 @@ func (a *app) mountRoot(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("container %s: %w", a.id, err)
 		}
-		if a.owns(abi.OwnRootfs) || a.owns(abi.OwnDisks) && isDisk(mounts) || a.owns(abi.OwnLayers) && isOverlayOfDisks(mounts) {
+		if a.owns(abi.OwnRootfs) || a.owns(abi.OwnDisks) && isDisk(mounts) {
+			a.mounts = mounts
+			return nil
+		}
+		if a.owns(abi.OwnLayers) && isOverlayOfDisks(mounts) && a.takeLayers(mounts) {
 			a.mounts = mounts
 			return nil
 		}
@@ -218,6 +222,28 @@ func (a *app) mountRoot(ctx context.Context) error {
 		return fmt.Errorf("container %s: mount its root file system on %s: %w", a.id, a.rootfs, err)
 	}
 	return nil
+}
+
+// Of the disks of layers a stage1 has as many in one place, and a pod has as many places for them. A machine has few places,
+// and needs some for networks, volumes and further apps. The host mounts the roots for which none is left.
+const (
+	layersInPlace = 8
+	layerPlaces   = 4
+)
+
+// takeLayers takes the places for the layers of the app's root, if the pod has them. They are the app's until it is gone.
+func (a *app) takeLayers(mounts []abi.Mount) bool {
+	a.pod.mu.Lock()
+	defer a.pod.mu.Unlock()
+	wanted, taken := (len(mounts)-1+layersInPlace-1)/layersInPlace, 0 // the last mount is the overlay
+	for _, other := range a.pod.apps {
+		taken += other.places
+	}
+	if taken+wanted > layerPlaces {
+		return false
+	}
+	a.places = wanted
+	return true
 }
 
 // isDisk reports whether a root is one mount of an image file or of a block device, of which the host need do nothing else.

@@ -212,6 +212,7 @@ func TestAStage1ThatOwnsDisksGetsOnlyRootsOfDisks(t *testing.T) {
 		"an image of two files":   {[]abi.Mount{{Type: "erofs", Source: image, Options: []string{"loop", "device=" + image}}}, false},
 		"two images":              {[]abi.Mount{{Type: "erofs", Source: image}, {Type: "ext4", Source: image}}, false},
 		"an overlay of images":    {[]abi.Mount{{Type: "ext4", Source: image}, {Type: "erofs", Source: image}, {Type: "overlay", Options: []string{"lowerdir=1:1", "upperdir=0/upper", "workdir=0/work"}}}, true},
+		"too many layers":         {append(slices.Repeat([]abi.Mount{{Type: "erofs", Source: image}}, 33), abi.Mount{Type: "overlay", Options: []string{"lowerdir=0:1"}}), false},
 		"layers of the host":      {[]abi.Mount{{Type: "erofs", Source: image}, {Type: "overlay", Options: []string{"lowerdir=0:/lower"}}}, false},
 		"a part of the host":      {[]abi.Mount{{Type: "bind", Source: "/"}, {Type: "overlay", Options: []string{"lowerdir=0:0"}}}, false},
 		"an overlay below":        {[]abi.Mount{{Type: "erofs", Source: image}, {Type: "overlay", Target: "x", Options: []string{"lowerdir=0:0"}}}, false},
@@ -236,4 +237,35 @@ func TestAStage1ThatOwnsDisksGetsOnlyRootsOfDisks(t *testing.T) {
 			w.end("a")
 		})
 	}
+}
+
+// A machine has few places for disks, so the host mounts the layers of further apps.
+func TestThePlacesOfLayersArePassedOn(t *testing.T) {
+	image := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newMachine(t)
+	w.stage1.own = slices.DeleteFunc(slices.Clone(w.stage1.own), func(o abi.Own) bool { return o == abi.OwnRootfs })
+	create := func(id string, layers int) error {
+		w.stage1.script(id, "sleep 1000")
+		mounts := append(slices.Repeat([]abi.Mount{{Type: "erofs", Source: image}}, layers), abi.Mount{Type: "overlay", Options: []string{"lowerdir=0:1"}})
+		_, err := w.CreateApp(t.Context(), AppConfig{
+			ID: AppID(id), Bundle: t.TempDir(), Rootfs: listedRoot{mounts}, Stdio: &noStdio{},
+			Spec: readSpec(t, `{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"}}`),
+		})
+		return err
+	}
+	if err := errors.Join(create("a", 9), create("b", 16)); err != nil { // two places each
+		t.Fatal(err)
+	}
+	if err := create("c", 2); err == nil || !strings.Contains(err.Error(), "stage 0 mounts the root") {
+		t.Errorf("a root without a place: %v", err)
+	}
+	w.end("a")
+	if err := create("c", 2); err != nil {
+		t.Errorf("a root with the place of another app that is gone: %v", err)
+	}
+	w.end("b")
+	w.end("c")
 }

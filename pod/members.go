@@ -73,6 +73,7 @@ type app struct {
 	bundle  string      // path of the bundle that RKT_BUNDLE names
 	rootfs  string      // absolute; mounted by us if config.Rootfs is not empty
 	mounts  []abi.Mount // of the rootfs, if the stage1 mounts them
+	places  int         // of disks that its layers take; guarded by pod.mu
 	cgroup  *cgroup.Group
 	oom     *cgroup.OOMWatch
 	network *networkWatch

@@ -11,9 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OverlayDirs are the options of an overlay that have paths, with colons between them.
-var OverlayDirs = [...]string{"lowerdir", "upperdir", "workdir"}
-
 // Prepare makes the directories that a mount of an app's root needs, and makes sure that its paths in earlier mounts
 // lead out of none of them. A container may have written these mounts. They are in the directory dir, by their
 // numbers.
@@ -34,7 +31,7 @@ func (m *Mount) Prepare(dir string) error {
 			return fmt.Errorf("make the directory %s: %w", d.Path, err)
 		}
 	}
-	for _, path := range m.paths() {
+	for _, path := range append(m.OverlayDirs(), m.Source) {
 		err := inMount(dir, path, func(mount, path string) error {
 			f, err := OpenBelow(mount, path, unix.O_PATH)
 			if err != nil {
@@ -65,14 +62,12 @@ func InMount(path string) bool {
 	return err == nil && number == strconv.Itoa(n) && n >= 0
 }
 
-// paths returns the paths that the kernel resolves for a mount.
-func (m *Mount) paths() []string {
-	all := []string{m.Source}
+// OverlayDirs returns the directories that the options of an overlay name.
+func (m *Mount) OverlayDirs() (all []string) {
 	for _, o := range m.Options {
-		for _, name := range OverlayDirs {
-			if value, found := strings.CutPrefix(o, name+"="); found {
-				all = append(all, strings.Split(value, ":")...)
-			}
+		switch name, paths, _ := strings.Cut(o, "="); name {
+		case "lowerdir", "upperdir", "workdir":
+			all = append(all, strings.Split(paths, ":")...)
 		}
 	}
 	return all

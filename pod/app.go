@@ -209,11 +209,7 @@ func (a *app) mountRoot(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("container %s: %w", a.id, err)
 		}
-		if a.owns(abi.OwnRootfs) || a.owns(abi.OwnDisks) && isDisk(mounts) {
-			a.mounts = mounts
-			return nil
-		}
-		if a.owns(abi.OwnLayers) && isOverlayOfDisks(mounts) && a.takeLayers(mounts) {
+		if a.owns(abi.OwnRootfs) || a.owns(abi.OwnDisks) && isDisk(mounts) || a.owns(abi.OwnLayers) && isOverlayOfDisks(mounts) && a.takeLayers(mounts) {
 			a.mounts = mounts
 			return nil
 		}
@@ -267,23 +263,8 @@ func isOverlayOfDisks(mounts []abi.Mount) bool {
 			return false
 		}
 	}
-	for _, o := range mounts[last].Options {
-		name, paths, _ := strings.Cut(o, "=")
-		if slices.Contains(abi.OverlayDirs[:], name) && !allInMounts(paths) {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(mounts[last].Options, isOfHost)
-}
-
-// allInMounts reports whether paths, with colons between them, are all in earlier mounts.
-func allInMounts(paths string) bool {
-	for path := range strings.SplitSeq(paths, ":") {
-		if !abi.InMount(path) {
-			return false
-		}
-	}
-	return true
+	outside := func(path string) bool { return !abi.InMount(path) }
+	return !slices.ContainsFunc(mounts[last].OverlayDirs(), outside) && !slices.ContainsFunc(mounts[last].Options, isOfHost)
 }
 
 // isOfHost reports whether an option names user ids or a further file of the host.

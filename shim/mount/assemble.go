@@ -55,7 +55,7 @@ func assemble(ctx context.Context, steps []abi.Mount, parts int, root string) er
 		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 			return fmt.Errorf("make a mount namespace: %w", err)
 		}
-		// Nobody else sees the mounts of this namespace. It does not keep those that others unmount.
+		// What is mounted in this namespace is not mounted in others. What is unmounted on the host is unmounted here.
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 			return fmt.Errorf("make the mounts slaves of the host's: %w", err)
 		}

@@ -244,8 +244,8 @@ func TestAFailureLeavesNoPartMounted(t *testing.T) {
 	needRoot(t)
 	writable, upper := image(t), sealed(t, "a", "")
 	for name, spoil := range map[string]func([]*types.Mount){
-		"an image that is none":           func(m []*types.Mount) { m[2].Source = os.Args[0] },
-		"an option that the kernel hates": func(m []*types.Mount) { m[3].Options = append(m[3].Options, "no-such-option") },
+		"a file that is no image": func(m []*types.Mount) { m[2].Source = os.Args[0] },
+		"an option that is none":  func(m []*types.Mount) { m[3].Options = append(m[3].Options, "no-such-option") },
 	} {
 		mounts, root := layered(writable, upper, upper), target(t)
 		spoil(mounts)

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aheadKB is how much the kernel reads ahead in a root, and around a page of a program, in KiB: by default 128. An app without
-// memory loses the pages of its program, and each that it needs again brought thirty others, which count as
-// reclaimed when they go. So the kernel saw progress, and killed nobody for minutes.
+// aheadKB is how much the kernel reads ahead in a root, and around a page of a program, in KiB. The default is 128. When an app
+// has no memory left, the kernel reclaims the pages of its program, and reads them again when the program needs them. With 128 it
+// read some thirty pages for each, and could always reclaim some of them, so it killed no process for half a minute and more.
 const aheadKB = "16"
 
 // readLittleAhead has the kernel read little ahead in the file system that is mounted at a path.

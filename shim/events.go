@@ -20,7 +20,8 @@ var _ pod.Events = publisher{}
 func (p publisher) Publish(e pod.Event) {
 	if e.Kind == pod.EventExited {
 		ended(e)
-		p.s.appEnded(e)
+		// The sandbox may end with this app, and then no event is queued any more.
+		defer p.s.appEnded(e)
 	}
 	topic, msg := message(e)
 	if msg == nil {

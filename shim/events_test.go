@@ -278,6 +278,17 @@ func TestCloseDeliversWhatIsQueued(t *testing.T) {
 	}
 }
 
+func TestAnEventAfterTheEndOfTheQueueIsReported(t *testing.T) {
+	q := newQueue(newForwarder(""))
+	if err := q.close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	q.put(envelope(0))
+	if err := q.close(t.Context()); err == nil || err.Error() != "1 events came after the end of the queue" {
+		t.Errorf("%v, want an error that says how many events are left, and why", err)
+	}
+}
+
 func TestWithoutAnAddressEventsGoNowhere(t *testing.T) {
 	q := newQueue(newForwarder(""))
 	q.put(envelope(0))

@@ -81,7 +81,8 @@ func (q *queue) look() {
 }
 
 // close delivers the queued events until ctx is done, and stops the queue. The error says
-// how many events were not delivered. close may be called more than once.
+// how many events were not delivered, also of those that were put after an earlier close.
+// close may be called more than once.
 func (q *queue) close(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
@@ -96,10 +97,15 @@ func (q *queue) close(ctx context.Context) error {
 	q.cancel()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := len(q.waiting); n > 0 {
-		return fmt.Errorf("%d events were not delivered: %w", n, context.Cause(ctx))
+	n := len(q.waiting)
+	switch err := context.Cause(ctx); {
+	case n == 0:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%d events came after the end of the queue", n)
+	default:
+		return fmt.Errorf("%d events were not delivered: %w", n, err)
 	}
-	return nil
 }
 
 func (q *queue) run() {

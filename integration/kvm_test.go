@@ -54,6 +54,8 @@ func ofMachines() []string {
 		"TestANetworkThatAMachineCannotHaveIsRefusedByName",
 		"TestTheSizeOfAMachineFollowsTheLimitsOfItsContainers",
 		"TestASizeThatAMachineCannotHaveIsRefusedWithItsReason",
+		"TestAMicroVMHasWhatItBootsWithAndRefusesTheRestByName",
+		"TestAMachineOfAnUnknownTypeIsRefused",
 		"TestUserNamespacesAndIDMappedMountsAreWhatInfoSays",
 		"TestAContainerOfAMachineOwnsItsCgroup",
 		"TestAMachineHasAUserNamespace",

@@ -19,13 +19,14 @@ const (
 	Stage1 = Prefix + "/stage1"
 	// Group puts a container into the pod of that name.
 	Group = Prefix + ".group"
-	// KVMCPUs and KVMMemory are read by the stage1 kvm. Other stage1s ignore them.
+	// KVMCPUs, KVMMemory and KVMType are read by the stage1 kvm. Other stage1s ignore them.
 	KVMCPUs   = Prefix + "/kvm.cpus"
 	KVMMemory = Prefix + "/kvm.memory"
+	KVMType   = Prefix + "/kvm.type"
 )
 
 // Known returns the keys that a client may set.
-func Known() []string { return []string{Stage1, Group, KVMCPUs, KVMMemory} }
+func Known() []string { return []string{Stage1, Group, KVMCPUs, KVMMemory, KVMType} }
 
 // Check refuses unknown keys that begin with our prefix, because a misspelt key would
 // otherwise have no effect. The error is for the author of the annotations.

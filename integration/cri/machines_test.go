@@ -29,10 +29,12 @@ func TestPodsOfMachines(t *testing.T) {
 				t.Cleanup(func() { c.cleanUp(t) })
 				refusedMachines(t, c)
 			})
-			t.Run("a pod", func(t *testing.T) {
-				t.Cleanup(func() { c.cleanUp(t) })
-				podOfMachine(t, c)
-			})
+			for _, kind := range []string{"q35", "microvm"} {
+				t.Run("a pod of the type "+kind, func(t *testing.T) {
+					t.Cleanup(func() { c.cleanUp(t) })
+					podOfMachine(t, c, kind)
+				})
+			}
 			for name, try := range map[string]func(*testing.T, *column){
 				"user namespace": userNamespace, "volumes": userNamespaceVolumes, "execs": userNamespaceExec, "power": userNamespacePower,
 			} {
@@ -60,7 +62,8 @@ func refusedMachines(t *testing.T, c *column) {
 	}
 }
 
-func podOfMachine(t *testing.T, c *column) {
+// podOfMachine looks at the pod of a machine of a type of QEMU's.
+func podOfMachine(t *testing.T, c *column, kind string) {
 	volume := t.TempDir()
 	// publish updates a volume as the kubelet updates a ConfigMap: by replacing a link.
 	publish := func(text string) {
@@ -75,7 +78,9 @@ func podOfMachine(t *testing.T, c *column) {
 	p := c.pod(t, linux(func(l *runtimeapi.LinuxPodSandboxConfig) {
 		l.SecurityContext.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
 		l.Sysctls = map[string]string{"net.ipv4.ip_local_port_range": "40000 40100", "kernel.shm_rmid_forced": "1"}
-	}))
+	}), func(config *runtimeapi.PodSandboxConfig) {
+		config.Annotations = map[string]string{"io.containerd.rkt.v1/kvm.type": kind}
+	})
 	a := p.run("a", sh("echo out; echo err >&2; exec sleep 4141"), mounted(&runtimeapi.Mount{ContainerPath: "/config", HostPath: volume, Readonly: true}))
 	b := p.run("b", forever(), limited(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
 
@@ -85,6 +90,9 @@ func podOfMachine(t *testing.T, c *column) {
 	}
 	if kernel := a.exec("uname", "-r"); kernel == string(host) {
 		t.Errorf("the kernel is the node's, %s", kernel)
+	}
+	if devices := a.exec("ls", "/sys/bus/pci/devices"); (devices == "") != (kind == "microvm") {
+		t.Errorf("the machine has the devices of PCI %q", devices)
 	}
 	for _, kind := range []string{"net", "ipc", "uts", "pid"} {
 		if one, other := a.namespaceOf(kind), b.namespaceOf(kind); one != other {

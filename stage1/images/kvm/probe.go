@@ -38,6 +38,9 @@ func writeFeatures(w io.Writer, image, node string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := s.machineType(nil); err != nil {
+		return err
+	}
 	p := machine.Probe{Kernel: s.Kernel, Modules: s.Modules, KernelSum: s.KernelSum, ModulesSum: s.ModulesSum, Memo: memo}
 	dir, err := os.Getwd() // is empty, and removed after the call
 	if err != nil {

@@ -185,6 +185,13 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
+	board, err := settings.machineType(p.request.Annotations)
+	if err != nil {
+		return err
+	}
+	if board == machine.MicroVM {
+		sizes = sizes.Fix()
+	}
 	if p.network, err = supervisor.NewNetwork(p.request.Netns); err != nil {
 		return err
 	}
@@ -210,6 +217,7 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		return err
 	}
 	config := machine.Config{
+		Type:   board,
 		Kernel: settings.Kernel, Modules: settings.Modules, Init: filepath.Join(image, "agent"),
 		KernelSum: settings.KernelSum, ModulesSum: settings.ModulesSum,
 		Cmdline: "oops=panic", // a kernel with a fault leaves processes that neither run nor end
@@ -234,7 +242,10 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		proc.CloseFiles(config.Channel, config.Console)
 		return err
 	}
-	if config.Accel == machine.TCG && settings.saves(sizes.Base) {
+	switch {
+	case board == machine.MicroVM:
+		config.NICs = p.network.NICs()
+	case config.Accel == machine.TCG && settings.saves(sizes.Base):
 		config.Saved = settings.SavedMachines
 		sizes.Boot = sizes.Base // the machine grows when it has its apps
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/supervisor"
 )
 
@@ -23,6 +24,8 @@ type settings struct {
 	KernelSum  string `json:"kernelSum"`
 	ModulesSum string `json:"modulesSum"`
 	Accel      string `json:"accel"` // kvm, tcg or auto
+	// Type is the type of machines; a pod's annotation replaces it.
+	Type machine.Type `json:"type"`
 	// CPUs and Memory, in bytes, are what a machine has for itself and the apps without limits.
 	CPUs   int   `json:"cpus"`
 	Memory int64 `json:"memory"`
@@ -45,7 +48,7 @@ const (
 )
 
 // defaults leave kernel and modules to placed.
-var defaults = settings{Accel: "kvm", CPUs: 1, Memory: 1 << 30}
+var defaults = settings{Accel: "kvm", Type: machine.Q35, CPUs: 1, Memory: 1 << 30}
 
 // places are the directories of kernels: of make install, and of the package containerd-shim-rkt-kvm. The
 // shim's links are in PATH in the same order.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/supervisor"
 )
 
@@ -15,7 +16,20 @@ import (
 const (
 	cpusAnnotation   = "io.containerd.rkt.v1/kvm.cpus"
 	memoryAnnotation = "io.containerd.rkt.v1/kvm.memory"
+	typeAnnotation   = "io.containerd.rkt.v1/kvm.type"
 )
+
+// machineType returns the type of the machine of a pod with annotations.
+func (s *settings) machineType(annotations map[string]string) (machine.Type, error) {
+	word, from := s.Type, "settings of machines: type"
+	if text, ok := annotations[typeAnnotation]; ok {
+		word, from = machine.Type(text), "annotation "+typeAnnotation
+	}
+	if word != machine.Q35 && word != machine.MicroVM {
+		return "", fmt.Errorf("%s: %.40q is neither %s nor %s", from, word, machine.Q35, machine.MicroVM)
+	}
+	return word, nil
+}
 
 // hostSize is the size of the host, which is the most that a machine gets without a setting.
 func hostSize() (supervisor.Size, error) {

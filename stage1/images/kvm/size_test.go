@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/supervisor"
 )
 
@@ -45,6 +46,29 @@ func TestTheSizesOfAMachineComeFromSettingsAnnotationsAndLimits(t *testing.T) {
 		got, err := c.settings.sizes(host, c.annotations, []byte(c.limits))
 		if want := (supervisor.Sizes{Base: c.base, Boot: c.boot, Max: c.most}); err != nil || got != want {
 			t.Errorf("%s: %+v, want %+v: %v", c.name, got, want, err)
+		}
+	}
+}
+
+func TestTheTypeOfAMachineIsThatOfItsPodOrOfTheSettings(t *testing.T) {
+	for _, c := range []struct {
+		settings, annotation, want string
+	}{
+		{"q35", "", "q35"},
+		{"microvm", "", "microvm"},
+		{"q35", "microvm", "microvm"},
+		{"microvm", "q35", "q35"},
+		{"pc", "", `settings of machines: type: "pc" is neither q35 nor microvm`},
+		{"q35", "pc", "annotation " + annotationPrefix + `type: "pc" is neither q35 nor microvm`},
+		{"", "", `settings of machines: type: "" is neither`},
+	} {
+		s, annotations := settings{Type: machine.Type(c.settings)}, map[string]string{}
+		if c.annotation != "" {
+			annotations[annotationPrefix+"type"] = c.annotation
+		}
+		got, err := s.machineType(annotations)
+		if err == nil && string(got) != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %s, %v", c, got, err)
 		}
 	}
 }

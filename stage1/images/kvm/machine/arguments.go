@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // qemu is the path of Debian's QEMU.
@@ -25,10 +27,10 @@ type commandLine struct {
 	args    []string
 	files   []*os.File // descriptors from 3 on
 	monitor *os.File   // this process's end of the monitor's socket
-	peer    *os.File   // QEMU's end
+	peers   []*os.File // QEMU's ends of the monitor and of shares
 }
 
-// newCommandLine returns the command line of a machine without shares, which are plugged in.
+// newCommandLine returns the command line of a machine without shares and network interfaces.
 func newCommandLine(c *Config) (*commandLine, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -37,10 +39,11 @@ func newCommandLine(c *Config) (*commandLine, error) {
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return nil, err
 	}
-	l := &commandLine{monitor: os.NewFile(uintptr(pair[0]), "monitor"), peer: os.NewFile(uintptr(pair[1]), "monitor")}
+	peer := os.NewFile(uintptr(pair[1]), "monitor")
+	l := &commandLine{monitor: os.NewFile(uintptr(pair[0]), "monitor"), peers: []*os.File{peer}}
 	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-sandbox", sandbox)
-	l.add("-chardev", "socket,id=monitor,fd="+l.pass(l.peer), "-mon", "chardev=monitor,mode=control", "-S")
-	l.add("-machine", "q35,memory-backend=memory,dump-guest-core=off,vmport=off,smm=off,sata=off,smbus=off")
+	l.add("-chardev", "socket,id=monitor,fd="+l.pass(peer), "-mon", "chardev=monitor,mode=control", "-S")
+	l.add("-machine", c.Type.board()+",memory-backend=memory,dump-guest-core=off")
 	switch c.Accel {
 	case KVM:
 		l.add("-accel", "kvm", "-cpu", "host")
@@ -50,12 +53,14 @@ func newCommandLine(c *Config) (*commandLine, error) {
 	l.size(c)
 	l.add("-kernel", "/"+kernel, "-initrd", "/"+initrd, "-append", kernelArguments(c)) // in the jail
 	l.add("-add-fd", "set=1,fd="+l.pass(c.Console), "-chardev", "file,id=console,append=on,path=/dev/fdset/1", "-serial", "chardev:console")
-	l.add("-device", "virtio-serial-pci,max_ports=2")
+	l.add("-device", c.Type.virtio("serial")+",max_ports=2")
 	l.add("-chardev", "socket,id=channel,fd="+l.pass(c.Channel), "-device", "virtserialport,chardev=channel,name="+ChannelName)
-	for i := range ports + len(c.Shares) {
-		l.add("-device", fmt.Sprintf("pcie-root-port,id=%s,chassis=%d", port(i), 1+i))
+	if c.Type == Q35 {
+		for i := range ports + len(c.Shares) {
+			l.add("-device", fmt.Sprintf("pcie-root-port,id=%s,chassis=%d", port(i), 1+i))
+		}
 	}
-	l.add("-object", "rng-builtin,id=random", "-device", "virtio-rng-pci,rng=random")
+	l.add("-object", "rng-builtin,id=random", "-device", c.Type.virtio("rng")+",rng=random")
 	return l, nil
 }
 
@@ -66,6 +71,9 @@ func kernelArguments(c *Config) string {
 		// The kernel panics if its timer does not tick a few times within 50 ms of the processor's. On a
 		// busy host QEMU's thread of timers gets no turn in that time. With KVM the kernel does not look.
 		line += " no_timer_check"
+		if c.Type == MicroVM {
+			line += " " + clockArgument()
+		}
 	}
 	if c.MaxMemory > c.Memory {
 		// The guest keeps most of what it gets free of what it could not move when it is to give it up.
@@ -80,6 +88,9 @@ func kernelArguments(c *Config) string {
 }
 
 func (l *commandLine) add(args ...string) { l.args = append(l.args, args...) }
+
+// close closes QEMU's ends of connections, so that they end with QEMU.
+func (l *commandLine) close() { proc.CloseFiles(l.peers...) }
 
 // pass has QEMU inherit a file, and returns the number of its descriptor.
 func (l *commandLine) pass(f *os.File) string {

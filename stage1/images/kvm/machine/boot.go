@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,7 @@ func newMachine(c *Config) *machine {
 	if c.Log == nil {
 		m.config.Log = io.Discard
 	}
+	m.config.Type = cmp.Or(c.Type, Q35)
 	return m
 }
 
@@ -105,7 +107,7 @@ func (m *machine) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer line.peer.Close()
+	defer line.close()
 	m.qmp = newMonitor(line.monitor)
 	j, err := m.jail()
 	if err != nil {
@@ -129,13 +131,18 @@ func (m *machine) start(ctx context.Context) error {
 			return err
 		}
 	}
+	if m.config.Type == MicroVM {
+		if err := m.addFixed(line); err != nil {
+			return err
+		}
+	}
 	m.qemu, err = start(&m.config, &program{
 		argv: append([]string{qemu}, line.args...), files: line.files, sys: j.attributes(), prepare: j.prepare,
 	})
 	if err != nil {
 		return err
 	}
-	line.peer.Close() // so that the monitor ends with QEMU
+	line.close()
 	stop := context.AfterFunc(ctx, m.kill)
 	defer stop()
 	if err := m.qmp.negotiate(ctx); err != nil {
@@ -148,6 +155,8 @@ func (m *machine) start(ctx context.Context) error {
 	save := func() error { m.save(ctx, name); return nil }
 	plug := func() error { return m.addShares(ctx) }
 	switch {
+	case m.config.Type == MicroVM:
+		return inOrder(empty, run, boot)
 	case from != nil:
 		return inOrder(restore, empty, plug, run)
 	case name != "":

@@ -25,7 +25,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("%q is no absolute path", path)
 		}
 	}
-	if err := c.checkSize(); err != nil {
+	if err := errors.Join(c.checkType(), c.checkSize()); err != nil {
 		return err
 	}
 	for _, s := range c.Shares {

@@ -115,6 +115,9 @@ func (m *machine) release(id Device) {
 }
 
 func (m *machine) AddNIC(ctx context.Context, n NIC) (Device, error) {
+	if m.config.Type == MicroVM {
+		return m.findNIC(n)
+	}
 	id, err := m.add(ctx, "nic", func(ctx context.Context, id string) (map[string]any, func(context.Context) error, error) {
 		netdev := "net-" + id
 		if err := m.qmp.executeWith(ctx, "getfd", map[string]any{"fdname": netdev}, nil, n.Tap); err != nil {
@@ -143,6 +146,9 @@ func (m *machine) AddNIC(ctx context.Context, n NIC) (Device, error) {
 const maxSerial = 20
 
 func (m *machine) AddDisks(ctx context.Context, disks ...Disk) (Device, error) {
+	if m.config.Type == MicroVM {
+		return "", FixedError("has no disks")
+	}
 	if len(disks) == 0 || len(disks) > MaxDisks {
 		return "", fmt.Errorf("add disks: a device has 1 to %d, and not %d", MaxDisks, len(disks))
 	}
@@ -197,6 +203,9 @@ func (m *machine) openDisk(ctx context.Context, id string, d Disk) (properties m
 }
 
 func (m *machine) RemoveDevice(ctx context.Context, id Device) error {
+	if m.config.Type == MicroVM {
+		return FixedError("keeps the network interfaces with which it has booted")
+	}
 	d, err := m.leave(id)
 	if err == nil {
 		var ids []string

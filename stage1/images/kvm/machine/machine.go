@@ -54,8 +54,10 @@ type Config struct {
 	MaxCPUs   int
 	MaxMemory int64
 	Accel     Accel
+	Type      Type // "" is Q35
 
 	Shares []Share
+	NICs   []NIC // of a MicroVM
 	// Channel is a connected unix socket: the guest has the other end as the virtio-serial port
 	// named ChannelName. Boot closes it.
 	Channel *os.File
@@ -96,7 +98,8 @@ const quitTime = 5 * time.Second
 type Machine interface {
 	// PID returns the pid of QEMU.
 	PID() int
-	// AddNIC adds a network interface. The guest sees it soon after.
+	// AddNIC adds a network interface. The guest sees it soon after. Of a MicroVM it returns the device with this address that
+	// the machine has booted with. Its other changes, and those of disks, are a FixedError.
 	AddNIC(context.Context, NIC) (Device, error)
 	// AddDisks adds one to MaxDisks disks as one device, which are removed together. The guest sees them soon after.
 	AddDisks(context.Context, ...Disk) (Device, error)

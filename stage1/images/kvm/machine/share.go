@@ -24,13 +24,10 @@ const virtiofsd = "/usr/lib/qemu/virtiofsd"
 func (m *machine) addShares(ctx context.Context) error {
 	for n := range m.config.Shares {
 		s := &m.config.Shares[n]
-		p, socket, err := startShare(&m.config, n)
+		socket, err := m.startShare(n)
 		if err != nil {
 			return err
 		}
-		m.mu.Lock()
-		m.shares = append(m.shares, p)
-		m.mu.Unlock()
 		id := "share" + strconv.Itoa(n)
 		err = m.qmp.executeWith(ctx, "getfd", map[string]any{"fdname": id}, nil, socket)
 		socket.Close()
@@ -57,11 +54,12 @@ func (m *machine) addShares(ctx context.Context) error {
 // mounts are slaves of those of the thread that starts it. The pid namespace in which it starts is for its end:
 // when its first process is killed, so is the second one, which serves the files. It makes the
 // second one after QEMU's end is connected, so both are in the machine's cgroup.
-func startShare(c *Config, n int) (*process, *os.File, error) {
+func (m *machine) startShare(n int) (*os.File, error) {
+	c := &m.config
 	s := &c.Shares[n]
 	listener, dial, err := listen(filepath.Join(c.Dir, "share"+strconv.Itoa(n)))
 	if err != nil {
-		return nil, nil, fmt.Errorf("share %s: %w", s.Tag, err)
+		return nil, fmt.Errorf("share %s: %w", s.Tag, err)
 	}
 	defer listener.Close()
 	cache := s.Cache
@@ -92,9 +90,12 @@ func startShare(c *Config, n int) (*process, *os.File, error) {
 	}
 	if err = errors.Join(err, dialErr); err != nil {
 		proc.CloseFiles(conn)
-		return nil, nil, fmt.Errorf("share %s: %w", s.Tag, err)
+		return nil, fmt.Errorf("share %s: %w", s.Tag, err)
 	}
-	return p, conn, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shares = append(m.shares, p)
+	return conn, nil
 }
 
 // keepRights lets virtiofsd keep its capabilities when it makes a file as a user of the machine. As that user it is in none of

@@ -151,7 +151,7 @@ func (s *Supervisor) plug(ctx context.Context, disks ...*disk) (err error) {
 		}
 		s.mu.Unlock()
 		if together[0].device, err = s.Disks.AddDisks(ctx, device...); err != nil {
-			return err
+			return fixed("the disk "+together[0].file.Name(), err)
 		}
 	}
 	return nil

@@ -64,6 +64,19 @@ func (n *Network) open(path string) (err error) {
 	return err
 }
 
+// NICs returns the network interfaces of the last look that the machine has not got yet.
+func (n *Network) NICs() (all []machine.NIC) {
+	for _, t := range n.taps {
+		all = append(all, nic(t))
+	}
+	return all
+}
+
+// nic is the network interface of a tap. The agent sets the MTU, which may change.
+func nic(t *network.Tap) machine.NIC {
+	return machine.NIC{Tap: t.File, MAC: net.HardwareAddr(t.MAC[:])}
+}
+
 // Close removes the taps. The machine has ended.
 func (n *Network) Close() {
 	if n.netns != nil {
@@ -101,7 +114,7 @@ func (n *Network) plug(ctx context.Context, s *Supervisor) error {
 	for _, t := range n.gone {
 		if d, ok := n.devices[t]; ok {
 			if err := s.NICs.RemoveDevice(ctx, d); err != nil {
-				return err
+				return fixed("the network namespace", err)
 			}
 			delete(n.devices, t)
 		}
@@ -111,9 +124,9 @@ func (n *Network) plug(ctx context.Context, s *Supervisor) error {
 	}
 	for len(n.taps) > 0 {
 		t := n.taps[0]
-		d, err := s.NICs.AddNIC(ctx, machine.NIC{Tap: t.File, MAC: net.HardwareAddr(t.MAC[:])}) // the agent sets the MTU, which may change
+		d, err := s.NICs.AddNIC(ctx, nic(t))
 		if err != nil {
-			return err
+			return fixed("the network namespace", err)
 		}
 		n.devices[t], n.taps = d, n.taps[1:]
 	}
@@ -133,6 +146,14 @@ func (n *Network) plug(ctx context.Context, s *Supervisor) error {
 	have := n.want
 	n.have = &have
 	return nil
+}
+
+// fixed returns an error of the machine, with exit code 7 if no machine of its type can have what a field asks for.
+func fixed(field string, err error) error {
+	if errors.As(err, new(machine.FixedError)) {
+		return serve.Unsupported("%s: %v", field, err)
+	}
+	return err
 }
 
 // followTime is how long a change of the network may take, longer than stage 0 waits for an answer: a

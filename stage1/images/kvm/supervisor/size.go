@@ -11,7 +11,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
 )
 
 // Size is a size of a machine.
@@ -30,6 +32,14 @@ type Sizes struct {
 	Base Size // for the machine itself and the apps without limits
 	Boot Size // with which it boots, and below which it does not go
 	Max  Size
+	// Fixed is a machine that does not grow. Limits that are larger than the machine are refused.
+	Fixed bool
+}
+
+// Fix returns the sizes of a machine that keeps that of its boot.
+func (z Sizes) Fix() Sizes {
+	z.Max, z.Fixed = z.Boot, true
+	return z
 }
 
 // memoryUnit is the unit in bytes in which machines get and lose memory.
@@ -60,6 +70,18 @@ func (z *Sizes) fitting(d demand) (want Size, less bool) {
 	want.CPUs = max(z.Boot.CPUs, min(want.CPUs, z.Max.CPUs))
 	want.Memory = max(z.Boot.Memory, min(want.Memory, z.Max.Memory))
 	return want, less
+}
+
+// checkFixed returns an error for limits that a machine cannot meet that does not grow.
+func (z *Sizes) checkFixed(d demand) error {
+	const advice = "and the machine, which does not grow, has %d: lower them, or have the pod ask for a larger machine or for the type %s"
+	switch {
+	case d.memory > z.Boot.Memory && d.memory < maxDemand.memory:
+		return serve.Unsupported("linux.resources.memory: the limits of the apps are %d MiB, "+advice, d.memory>>20, z.Boot.Memory>>20, machine.Q35)
+	case d.cpu > int64(z.Boot.CPUs)*1000 && d.cpu < maxDemand.cpu:
+		return serve.Unsupported("linux.resources.cpu: the limits of the apps are %d.%03d processors, "+advice, d.cpu/1000, d.cpu%1000, z.Boot.CPUs, machine.Q35)
+	}
+	return nil
 }
 
 // limits are those of an app that decide on the size of its machine. 0 and less is no limit.
@@ -152,6 +174,9 @@ func (s *Supervisor) fit(ctx context.Context) error {
 		sum = sum.plus(a.demand)
 	}
 	s.mu.Unlock()
+	if s.Sizes.Fixed {
+		return s.Sizes.checkFixed(sum)
+	}
 	want, less := s.Sizes.fitting(sum)
 	if want == s.size {
 		return nil

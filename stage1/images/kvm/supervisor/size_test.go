@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
@@ -116,6 +117,38 @@ func TestAMachineHasItsOwnSizeAndThatOfTheLimitsOfItsApps(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.expect(t, "an app that is removed", "app/rm", "machine 1 512", "guest 1")
+}
+
+func TestAMachineThatDoesNotGrowRefusesLimitsThatAreLarger(t *testing.T) {
+	w, e := elasticWorld(t)
+	w.s.Sizes = Sizes{Base: Size{1, 256 * mebibyte}, Boot: Size{2, 512 * mebibyte}, Max: Size{4, 1024 * mebibyte}}.Fix()
+	if err := w.limited("a", 1500, 400); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(t, "an app that fits", "app/add")
+	for _, c := range []struct {
+		cpu, memory int
+		want        string
+	}{
+		{500, 113, "linux.resources.memory: the limits of the apps are 513 MiB, and the machine, which does not grow, has 512:"},
+		{501, 1, "linux.resources.cpu: the limits of the apps are 2.001 processors, and the machine, which does not grow, has 2:"},
+	} {
+		if err := w.limited("b", c.cpu, c.memory); serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, without %q", err, c.want)
+		}
+	}
+	if err := w.updateLimits("a", `{"memory":{"limit":536870913}}`); serve.CodeOf(err) != abi.ExitNotImplemented {
+		t.Errorf("a higher limit: %v", err)
+	}
+	e.expect(t, "limits that are refused")
+	if err := w.limited("c", 500, 112); err != nil {
+		t.Errorf("an app that fits beside the first one: %v", err)
+	}
+	// Clients write large numbers in place of no limit.
+	if err := w.updateLimits("a", `{"memory":{"limit":9223372036854771712}}`); err != nil {
+		t.Errorf("no limit: %v", err)
+	}
+	e.expect(t, "what fits", "app/add", "app/update")
 }
 
 func TestACallThatFailsGivesTheSizeOfTheMachineBack(t *testing.T) {

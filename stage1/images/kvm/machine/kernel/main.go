@@ -40,7 +40,7 @@ func (p pin) name() string { return "linux-image-" + p.release }
 // the modules that are only loaded when they are needed. They are loaded with the modules on which
 // they depend.
 var (
-	atBoot = []string{"virtio_pci", "virtio_console", "virtiofs", "virtio_rng"}
+	atBoot = []string{"virtio_pci", "virtio_mmio", "virtio_console", "virtiofs", "virtio_rng"}
 	later  = []string{"virtio_blk", "virtio_net", "virtio_mem", "erofs", "overlay"}
 )
 

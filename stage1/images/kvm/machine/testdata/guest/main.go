@@ -5,11 +5,13 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -69,6 +71,11 @@ var verbs = map[string]func([]string) (string, error){
 	"sync":  func([]string) (string, error) { unix.Sync(); return "", nil },
 	"mkdir": func(args []string) (string, error) { return "", os.MkdirAll(args[0], 0o755) },
 	"load":  func(args []string) (string, error) { return "", load("later", args[0]) },
+	"clock": func([]string) (string, error) { return strconv.FormatInt(time.Now().UnixNano(), 10), nil },
+	"addresses": func([]string) (string, error) {
+		interfaces, err := net.Interfaces()
+		return fmt.Sprint(interfaces), err
+	},
 	"print": func(args []string) (string, error) { return "", os.WriteFile("/dev/console", []byte(args[0]), 0) },
 	// The number of processors. Those that were added are offline at first.
 	"cpus": func([]string) (string, error) { return strconv.Itoa(runtime.NumCPU()), nil },

@@ -43,6 +43,7 @@ func ofMachines() []string {
 		"TestAMachine",
 		"TestContainersComeAndGoInAMachine",
 		"TestAMachineHasAnImageAsTheRootOfAContainer",
+		"TestADiskThatCannotBeWrittenBackIsTakenBack",
 		"TestImagesOfErofsAreReadOnlyRoots",
 		"TestARootIsAnOverlayOfImages",
 		"TestAMachineHasTheBlockDevicesOfItsContainersAndNoOthers",

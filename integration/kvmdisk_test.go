@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -112,6 +113,53 @@ func TestAMachineHasAnImageAsTheRootOfAContainer(t *testing.T) {
 		}
 		expectExit(t, exited, 42)
 		remove(container, task)
+	})
+}
+
+// The host's file system is full, so that the machine cannot write the disk back.
+func TestADiskThatCannotBeWrittenBackIsTakenBack(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		small := t.TempDir()
+		if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=16m"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(small, syscall.MNT_DETACH) })
+		tree, ctx, pod := rootTree(t), c.context(t), group("group-"+c.id())
+		create := func(dir string, args ...string) containerd.Task {
+			t.Helper()
+			img := filepath.Join(dir, "image")
+			if out, err := exec.Command("mke2fs", "-q", "-t", "ext4", "-d", tree, img, "128M").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			container, err := c.client.NewContainer(ctx, c.id(), containerd.WithRuntime(c.runtime, nil),
+				containerd.WithNewSpec(oci.WithProcessArgs(args...), pod))
+			if err != nil {
+				t.Fatal(err)
+			}
+			task, err := container.NewTask(ctx, cio.NullIO, containerd.WithRootFS([]mount.Mount{{Type: "ext4", Source: img, Options: []string{"loop", "rw"}}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return task
+		}
+		end := func(task containerd.Task, code uint32) {
+			t.Helper()
+			exited := c.wait(t, task)
+			if err := task.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			expectExit(t, exited, code)
+			c.drop(t, task)
+		}
+		keeper := c.running(t, []string{"testprog", "sleep", "1000"}, pod)
+		end(create(small, "/bin/sh", "-c", "busybox dd if=/dev/zero of=/etc/written bs=1M count=48; exit 5"), 5)
+		var room syscall.Statfs_t
+		if err := syscall.Statfs(small, &room); err != nil || room.Bavail > 0 {
+			t.Errorf("the host has room for %d blocks, so that the machine could write: %v", room.Bavail, err)
+		}
+		end(create(t.TempDir(), "/bin/sh", "-c", "busybox dd if=/dev/zero of=/etc/written bs=1M count=48 && exit 6"), 6)
+		c.killAndDrop(t, keeper)
+		c.expectNothingLeft(t)
 	})
 }
 

@@ -117,7 +117,8 @@ func findDisk(serial string) (string, error) {
 	}
 }
 
-// unmountRoot writes back and unmounts the disks of an app, if it has any.
+// unmountRoot writes back and unmounts the disks of an app, if it has any. A disk that cannot be written back is unmounted all the
+// same, because the host takes it away.
 func unmountRoot(app string) error {
 	dir := filepath.Join(channel.GuestDisks, app)
 	entries, err := os.ReadDir(dir)
@@ -126,15 +127,12 @@ func unmountRoot(app string) error {
 	}
 	for _, e := range slices.Backward(entries) { // the overlay's name is the last one
 		path := filepath.Join(dir, e.Name())
-		if err := writeBack(path); err != nil {
-			return err
+		err = errors.Join(err, writeBack(path))
+		if failed := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); failed != nil && failed != unix.EINVAL { // EINVAL: the mount has failed
+			err = errors.Join(err, fmt.Errorf("unmount %s of app %s: %w", path, app, failed))
+			continue
 		}
-		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL { // EINVAL: the mount has failed
-			return fmt.Errorf("unmount %s of app %s: %w", path, app, err)
-		}
-		if err := os.Remove(path); err != nil {
-			return err
-		}
+		err = errors.Join(err, os.Remove(path))
 	}
 	return errors.Join(err, os.Remove(dir))
 }

@@ -78,16 +78,16 @@ test: deps check build ## everything that CI runs
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
-	@go test -race -timeout 30m -json $$(go list ./... | grep -v '$(PROGRAMS)') | $(REPORT)
+	@go test -race -timeout 60m -json $$(go list ./... | grep -v '$(PROGRAMS)') | $(REPORT)
 
 test-kit: ## the tests of the authors' kit, and others that the race detector cannot run
 	@echo "==> the kit's tests"
 	@{ CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container ./stage1/images/native/fork || failed=1; \
-	go test -timeout 30m -json ./$(PROGRAMS)/... || failed=1; exit $${failed:-0}; } | $(REPORT)
+	go test -timeout 60m -json ./$(PROGRAMS)/... || failed=1; exit $${failed:-0}; } | $(REPORT)
 
 test-release: ## a release for both architectures, twice: the same bytes, and the inventory's files
 	@echo "==> a release, twice"
-	@go -C integration/release test -count=1 -timeout 30m -json ./... | $(REPORT)
+	@go -C integration/release test -count=1 -timeout 60m -json ./... | $(REPORT)
 
 # The suite's own package runs one case at a time, most of which wait, so two processes share its cases.
 test-integration: ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,kvm,runc,crun,runsc,runc-current)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,6 +53,9 @@ func inMount(dir, path string, f func(mount, path string) error) error {
 		return nil
 	}
 	number, path, _ := strings.Cut(path, "/")
+	if slices.Contains(strings.Split(path, "/"), "..") { // behind a link it leads elsewhere than its text says
+		return errors.New("a path in a mount has no \"..\"")
+	}
 	return f(filepath.Join(dir, number), filepath.Join(".", path))
 }
 

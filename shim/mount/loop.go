@@ -9,18 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Other processes may take the loop device that the kernel has named before this one does.
+// Other processes may take the loop device that the kernel has named before this one does, and the kernel gives up the device of an
+// unmounted file a moment later.
 const (
 	loopAttempts = 100
 	loopPause    = 10 * time.Millisecond
 )
 
 // attach makes a file a loop device. The kernel frees the device when it is neither open nor
-// mounted.
+// mounted. The file is locked as long: two kernels, or two mounts, must not use a file system that one of them writes, such as that of a
+// machine, or of an earlier mount that a process still uses.
 func attach(path string, readonly, direct bool) (*os.File, error) {
-	mode := os.O_RDWR
+	mode, lock := os.O_RDWR, unix.LOCK_EX
 	if readonly {
-		mode = os.O_RDONLY
+		mode, lock = os.O_RDONLY, unix.LOCK_SH
 	}
 	file, err := os.OpenFile(path, mode, 0)
 	if err != nil {
@@ -28,9 +30,18 @@ func attach(path string, readonly, direct bool) (*os.File, error) {
 	}
 	defer file.Close()
 	for i := 0; ; i++ {
-		device, err := attachTo(file, mode, direct)
-		if err == nil || i == loopAttempts || !errors.Is(err, unix.EBUSY) {
-			return device, err
+		err := unix.Flock(int(file.Fd()), lock|unix.LOCK_NB)
+		var device *os.File
+		if err == nil {
+			device, err = attachTo(file, mode, direct)
+		}
+		switch {
+		case err == nil:
+			return device, nil
+		case errors.Is(err, unix.EWOULDBLOCK) && i == loopAttempts:
+			return nil, fmt.Errorf("%s is in use, by a machine or another mount: %w", path, err)
+		case i == loopAttempts || !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EWOULDBLOCK):
+			return nil, err
 		}
 		time.Sleep(loopPause)
 	}

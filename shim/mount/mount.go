@@ -1,10 +1,12 @@
 package mount
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
@@ -65,13 +67,15 @@ const blob = "device="
 // mount makes a mount without regard to uidmap and gidmap.
 func (o options) mount(kind, source, target string) error {
 	dir := "" // in which mount(2) is called
-	if kind == overlay {
+	switch kind {
+	case overlay:
 		dir, o.data = shorten(o.data)
+	case "ext2", "ext3", "ext4":
+		if o.flags&(unix.MS_REMOUNT|unix.MS_BIND) == 0 && panics(source) {
+			o.data = slices.Insert(slices.Clone(o.data), 0, "errors=remount-ro")
+		}
 	}
 	data := strings.Join(o.data, ",")
-	if len(data) >= os.Getpagesize() {
-		return fmt.Errorf("the options have %d bytes, and a page has %d: %w", len(data), os.Getpagesize(), unix.E2BIG)
-	}
 	// A remount without data only changes flags, below.
 	if o.flags&unix.MS_REMOUNT == 0 || data != "" {
 		if o.loop {
@@ -95,6 +99,9 @@ func (o options) mount(kind, source, target string) error {
 			}
 			data = strings.Join(o.data, ",")
 		}
+		if len(data) >= os.Getpagesize() {
+			return fmt.Errorf("the options have %d bytes, and a page has %d: %w", len(data), os.Getpagesize(), unix.E2BIG)
+		}
 		if err := mountIn(dir, source, target, kind, o.flags, data); err != nil {
 			return err
 		}
@@ -111,6 +118,20 @@ func (o options) mount(kind, source, target string) error {
 		return fmt.Errorf("make the bind mount read-only: %w", err)
 	}
 	return nil
+}
+
+// panics reports whether a disk with a file system of the ext family asks for a panic of the kernel when the file system is damaged, as far
+// as it can be read. A container may have written the disk.
+func panics(disk string) bool {
+	const at, wish = 1024 + 0x3c, 3 // s_errors of the superblock
+	f, err := os.OpenFile(disk, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var asked [2]byte
+	_, err = f.ReadAt(asked[:], at)
+	return err == nil && binary.LittleEndian.Uint16(asked[:]) == wish
 }
 
 // lockedFlags returns the flags of a mount that a process in a user namespace may not clear.

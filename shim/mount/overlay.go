@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 const (
@@ -68,26 +69,28 @@ func shorten(data []string) (dir string, short []string) {
 	return dir, short
 }
 
-// mountIn calls mount(2) in a directory, unless that is "".
+// mountIn calls mount(2) in a directory of this thread's mount namespace, unless that is "".
 func mountIn(dir, source, target, kind string, flags uintptr, data string) error {
 	if dir == "" {
 		return unix.Mount(source, target, kind, flags, data)
 	}
-	failure := make(chan error)
-	go func() {
-		// The thread is not unlocked: with a directory of its own it must not run other
-		// goroutines. It ends with this goroutine.
-		runtime.LockOSThread()
-		err := unix.Unshare(unix.CLONE_FS)
-		if err == nil {
-			err = unix.Chdir(dir)
+	here, err := proc.OpenFile("/proc/thread-self/ns/mnt", os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	return proc.OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return err
 		}
-		if err == nil {
-			err = unix.Mount(source, target, kind, flags, data)
+		if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNS); err != nil {
+			return err
 		}
-		failure <- err
-	}()
-	return <-failure
+		if err := unix.Chdir(dir); err != nil {
+			return err
+		}
+		return unix.Mount(source, target, kind, flags, data)
+	})
 }
 
 // mountMappedOverlay mounts an overlay whose lower directories are mapped to a user namespace.

@@ -62,7 +62,8 @@ func step(m *types.Mount, earlier []*types.Mount) (s abi.Mount, refers bool, err
 				}
 			}
 		case wordMkdir:
-			if err := takeDirs(&s); err != nil {
+			refers = true
+			if err := takeDirs(&s, len(earlier)); err != nil {
 				return s, false, err
 			}
 		default:
@@ -133,8 +134,8 @@ func valueOf(words []string, earlier []*types.Mount) (value string, ok bool) {
 	}
 }
 
-// takeDirs moves the directories that are to be made from the options to Dirs.
-func takeDirs(s *abi.Mount) error {
+// takeDirs moves the directories that are to be made from the options to Dirs. They are in one of some earlier mounts.
+func takeDirs(s *abi.Mount, earlier int) error {
 	var rest []string
 	for _, option := range s.Options {
 		value, found := strings.CutPrefix(option, mkdirOption)
@@ -151,7 +152,7 @@ func takeDirs(s *abi.Mount) error {
 			}
 			d.Mode = uint32(n)
 		}
-		if !abi.InMount(path) {
+		if !abi.InMount(path) || earlier == 0 {
 			return fmt.Errorf("option %q: only directories of the mounts before it are made: %w", option, errdefs.ErrNotImplemented)
 		}
 		s.Dirs = append(s.Dirs, d)

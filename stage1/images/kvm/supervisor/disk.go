@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -90,11 +91,13 @@ func openDisk(m *abi.Mount) (d *disk, err error) {
 	if d.file, err = os.OpenFile(m.Source, flags|unix.O_EXCL|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("open the root: %w", err)
 	}
-	if err = unix.Flock(int(d.file.Fd()), lock|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		err = serve.Precondition("the root %s: another machine uses it", m.Source)
+	// Stage 0 locks what it mounts, and other programs of the host do not.
+	locked := unix.Flock(int(d.file.Fd()), lock|unix.LOCK_NB)
+	if err = notByHost(d.file, d.ReadOnly); err == nil {
+		err = locked
 	}
-	if err == nil {
-		err = notByHost(d.file, d.ReadOnly)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = serve.Precondition("the root %s: another machine uses it", m.Source)
 	}
 	if err != nil {
 		d.file.Close()
@@ -157,20 +160,26 @@ func (s *Supervisor) plug(ctx context.Context, disks ...*disk) (err error) {
 	return nil
 }
 
-// unplug removes disks, which the guest no longer uses. If the guest keeps one, it stays
-// locked until the machine ends.
+// unplug removes disks, which the guest no longer uses. It does not wait long for a guest that is slow. What the guest keeps stays locked
+// until the machine ends.
 func (s *Supervisor) unplug(disks ...*disk) {
-	for _, d := range disks {
-		if d.device == "" {
-			continue
+	removed := make(chan struct{})
+	go func() {
+		defer close(removed)
+		for _, d := range disks {
+			if d.device == "" {
+				continue
+			}
+			if err := s.Disks.RemoveDevice(s.ctx, d.device); err != nil && s.ctx.Err() == nil {
+				fmt.Fprintf(s.Log, "remove the disk %s: %v\n", d.file.Name(), err)
+			}
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		if err := s.Disks.RemoveDevice(ctx, d.device); err != nil {
-			fmt.Fprintf(s.Log, "remove the disk %s: %v\n", d.file.Name(), err)
+		for _, d := range disks {
+			_ = d.file.Close()
 		}
-		cancel()
-	}
-	for _, d := range disks {
-		_ = d.file.Close()
+	}()
+	select {
+	case <-removed:
+	case <-time.After(patience):
 	}
 }

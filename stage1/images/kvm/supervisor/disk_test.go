@@ -13,6 +13,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/machine"
 )
@@ -187,6 +188,49 @@ func TestTheRootOfAnAppIsADiskUntilTheAppIsRemoved(t *testing.T) {
 	if err := w.call(t.Context(), r, null(t)); err == nil || len(has) != 0 {
 		t.Errorf("app/add gives %v, and the machine has the disks %+v", err, has)
 	}
+}
+
+// slowDisks is a machine whose guest keeps disks until it is let go.
+type slowDisks struct {
+	disks
+	letGo, gone chan struct{}
+}
+
+func (d *slowDisks) RemoveDevice(ctx context.Context, device machine.Device) error {
+	select {
+	case <-d.letGo:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer close(d.gone)
+	return d.disks.RemoveDevice(ctx, device)
+}
+
+func TestADiskThatTheGuestGivesUpLateIsRemovedThen(t *testing.T) {
+	w, has, _ := newWorldOfDisks(t)
+	slow := &slowDisks{disks: has, letGo: make(chan struct{}), gone: make(chan struct{})}
+	w.s.Disks = slow
+	path := image(t)
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppAdd, App: "web", Mounts: []abi.Mount{*ext4(path, "loop")}}, null(t)); err != nil {
+		t.Fatal(err)
+	}
+	w.tell("exit web code=0")
+	w.next()
+	if err := w.call(t.Context(), &abi.Request{Entrypoint: abi.AppRm, App: "web"}, [3]*os.File{}); err != nil || len(has) != 1 {
+		t.Fatalf("%v, and the machine has the disks %+v", err, has)
+	}
+	if _, err := openDisk(ext4(path)); err == nil || !strings.Contains(err.Error(), "another machine uses it") {
+		t.Errorf("the disk that the guest keeps: %v", err)
+	}
+	close(slow.letGo)
+	wait.For(t, "the removal", slow.gone)
+	wait.Until(t, "the disk is free", func() bool {
+		d, err := openDisk(ext4(path))
+		if err == nil {
+			d.file.Close()
+		}
+		return err == nil
+	})
 }
 
 // An image of containerd's snapshotter erofs is a disk for each layer, and one for what the container writes.

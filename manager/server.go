@@ -27,6 +27,8 @@ const (
 	// The ABI gives `stop`, `stop --force` and `gc` of a stage1 ten seconds each, with five
 	// seconds of grace between them.
 	endBudget = time.Minute
+	// drainLimit is how long the calls in progress may take after a signal.
+	drainLimit = 2 * time.Second
 	// hangUpLimit is how long clients may take to read their last answers and to close
 	// their connections.
 	hangUpLimit = 2 * time.Second
@@ -177,17 +179,21 @@ func (s *server) isEnding() bool {
 func (s *server) end(ctx context.Context, t *ttrpc.Server, signals *signals) {
 	s.memory.Stop()
 	s.retire()
-	if !s.isEnding() {
-		ctx, cancel := context.WithTimeout(ctx, closeBudget)
-		defer cancel()
-		if err := s.service.Close(ctx); err != nil {
-			log.G(ctx).WithError(err).Warn("the service did not end in order")
-		}
-		s.hangUp(ctx, t)
-		return
-	}
 	limit, cancel := context.WithTimeout(ctx, closeBudget)
 	defer cancel()
+	if !s.isEnding() { // a signal
+		// What the calls in progress publish is delivered. One may be a Shutdown.
+		drain, cancel := context.WithTimeout(limit, drainLimit)
+		s.calls.drain(drain)
+		cancel()
+	}
+	if !s.isEnding() {
+		if err := s.service.Close(limit); err != nil {
+			log.G(ctx).WithError(err).Warn("the service did not end in order")
+		}
+		s.hangUp(limit, t)
+		return
+	}
 	s.hangUp(limit, t)
 	s.sweep(ctx)
 	select {

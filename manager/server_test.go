@@ -204,6 +204,34 @@ func TestCallsInProgressAreAnsweredBeforeShutdown(t *testing.T) {
 	ended(t, int(connected.ShimPid))
 }
 
+// What a call in progress publishes is delivered only before the service is closed.
+//
+// requirements.md#N2
+func TestACallInProgressEndsBeforeASignalClosesTheService(t *testing.T) {
+	d := newDaemon(t)
+	text := readLog(t, d.withLog("ns", "brief"))
+	c := connect(t, d.start24("ns", "brief", nil))
+	c.create("brief")
+	pid := c.shimPID()
+	deleted := make(chan error, 1)
+	go func() {
+		_, err := c.task.Delete(t.Context(), &task.DeleteRequest{ID: "brief"})
+		deleted <- err
+	}()
+	wait.Until(t, "Delete is at work", func() bool { return strings.Contains(text(), "deletes briefly") })
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-deleted; err != nil {
+		t.Errorf("Delete: %v", err)
+	}
+	ended(t, pid)
+	wait.Until(t, "the service was closed in order", func() bool { return strings.Contains(text(), "service closed") })
+	if all := text(); strings.Index(all, "has deleted") > strings.Index(all, "service closed") {
+		t.Error("the service was closed while a Delete was at work")
+	}
+}
+
 // requirements.md#N2
 func TestSignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT} {

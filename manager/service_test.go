@@ -133,6 +133,11 @@ func (s *fakeService) Delete(ctx context.Context, r *task.DeleteRequest) (*task.
 		log.G(ctx).Info("deletes slowly")
 		<-s.done
 	}
+	if r.ID == "brief" {
+		log.G(ctx).Info("deletes briefly")
+		time.Sleep(500 * time.Millisecond)
+		log.G(ctx).Info("has deleted")
+	}
 	return &task.DeleteResponse{Pid: 42, ExitStatus: 128 + c.signal, ExitedAt: timestamppb.Now()}, nil
 }
 

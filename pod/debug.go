@@ -56,10 +56,12 @@ func (p *Pod) AddDebug(target AppID) (Debug, error) {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	// A relative path stays relative, because the hierarchies of version 1 may differ.
 	d.CgroupsPath = path.Join(path.Dir(t.cgroup.Path()), string(d.ID))
+	d.turn <- struct{}{} // the pod may end the debug app from now on, and has to find what follows
 	if err := p.admitDebug(d); err != nil {
 		return nil, err
 	}
 	fail := func(err error) (Debug, error) {
+		<-d.turn
 		return nil, errors.Join(fmt.Errorf("debug container %s: %w", target, err), d.End(context.Background()))
 	}
 	if d.Dir, err = t.session.dir.MakeDebug(string(d.ID)); err != nil {
@@ -68,6 +70,7 @@ func (p *Pod) AddDebug(target AppID) (Debug, error) {
 	if err := d.pin(); err != nil {
 		return fail(err)
 	}
+	<-d.turn
 	return d, nil
 }
 

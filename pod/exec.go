@@ -84,6 +84,9 @@ func (a *app) addExec(ctx context.Context, c ExecConfig) error {
 	e.state, e.tag = Created, c.Tag
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if s := a.status().State; s != Created && s != Running { // a deletion may have closed the execs
+		return fmt.Errorf("exec %s: container %s is %s: %w", c.ID, a.id, s, errdefs.ErrFailedPrecondition)
+	}
 	if _, taken := a.execs[c.ID]; taken {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, errdefs.ErrAlreadyExists)
 	}

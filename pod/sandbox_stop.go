@@ -73,7 +73,7 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	}
 	for _, a := range p.all() {
 		if _, err := a.delete(limit); err != nil && !errdefs.IsNotFound(err) {
-			a.log(ctx, err).Warnf("container %s: not deleted with its sandbox", a.id)
+			Log(ctx, a.id, "", err).Warnf("container %s: not deleted with its sandbox", a.id) // it may have no session yet
 		}
 	}
 	s := sb.session

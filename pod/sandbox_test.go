@@ -106,6 +106,25 @@ func TestASandboxLivesFromItsStartToItsStopWhateverItsAppsDo(t *testing.T) {
 	}
 }
 
+// A Create may not have written its record yet, and so belong to no session.
+func TestASandboxIsShutDownWhileAnAppIsMade(t *testing.T) {
+	w := newWorld(t)
+	w.sandbox(boxConfig(t, t.TempDir()))
+	begun := &app{process: newProcess("a", "", nil, false, w.cfg.Events, new(outbox)), pod: w.Pod, id: "a", turn: newTurn(), execs: map[ExecID]*execution{}}
+	if err := w.reserve(begun); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.ShutdownSandbox(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.SandboxStatus("box"); !errdefs.IsNotFound(err) {
+		t.Errorf("status of what was shut down: %v", err)
+	}
+	if err := w.forget(t.Context(), begun); err != nil { // as its Create does, which fails now
+		t.Error(err)
+	}
+}
+
 func TestTheFilesOfASandboxAreThereFromItsStartToItsEnd(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()

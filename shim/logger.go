@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -98,7 +99,11 @@ func (o *opener) startLogger(ctx context.Context, t target, own owner, mode end,
 		}
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	o.loggers.Go(func() { l.run(p) })
+	if !o.watch(func() { l.run(p) }) {
+		l.cancel()
+		l.kill(p)
+		return nil, w, fmt.Errorf("start logger %s: the shim is ending: %w", l.argv[0], errdefs.ErrUnavailable)
+	}
 	return l, w, nil
 }
 

@@ -54,6 +54,11 @@ func newQueue(f *forwarder) *queue {
 
 // put appends an event. It never blocks.
 func (q *queue) put(e *types.Envelope) {
+	select {
+	case <-q.stopped:
+		log.L.Errorf("event %s comes after the end of the queue, and containerd does not get it", e.Topic)
+	default:
+	}
 	dropped := q.append(e)
 	if dropped != nil {
 		log.L.Errorf("containerd has not taken %d events: the oldest is dropped: %s of %s", maxQueued, dropped.Topic, dropped.Timestamp.AsTime())

@@ -25,7 +25,9 @@ type opener struct {
 	buffers   *buffers
 	pause     time.Duration // clientPause, unless a test sets it
 
-	loggers sync.WaitGroup
+	mu      sync.Mutex
+	loggers sync.WaitGroup  // none is added after closing; guarded by mu
+	closing bool            // guarded by mu
 	leave   chan struct{}   // closed when the shim no longer watches the loggers of running apps
 	hurry   context.Context // ended when loggers that are being ended must be killed
 	hasten  context.CancelFunc
@@ -50,10 +52,23 @@ func newOpener(namespace string, children *proc.Children) *opener {
 // output, but if one of them dies, it gets no successor.
 func (o *opener) close(ctx context.Context) {
 	o.closed.Do(func() { close(o.leave) })
+	o.mu.Lock()
+	o.closing = true
+	o.mu.Unlock()
 	stop := context.AfterFunc(ctx, o.hasten)
 	defer stop()
 	o.loggers.Wait()
 	o.hasten()
+}
+
+// watch calls run in the background, and close waits for it. It returns false if close was called.
+func (o *opener) watch(run func()) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closing {
+		o.loggers.Go(run)
+	}
+	return !o.closing
 }
 
 // owner is the app for which streams are opened.

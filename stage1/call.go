@@ -141,12 +141,23 @@ func (k *Call) awaitEnd(ctx context.Context) error {
 	select {
 	case <-k.Ended:
 	case <-ctx.Done():
-		return k.Hung(ctx)
+		if !closed(k.Ended) { // what has succeeded is not undone
+			return k.Hung(ctx)
+		}
 	}
 	if k.Exit.Code != 0 {
 		return ErrEnded
 	}
 	return nil
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // Hung kills a call that did not answer in time, with all processes that it has started. It

@@ -30,9 +30,11 @@ func (k *Call) AwaitReady(ctx context.Context) (abi.Ready, error) {
 	case <-k.Ended:
 		line.stop()
 	case <-ctx.Done():
-		err := k.Hung(ctx)
-		line.stop()
-		return abi.Ready{}, err
+		if !closed(line.done) { // a process that the call has told of is not left alone
+			err := k.Hung(ctx)
+			line.stop()
+			return abi.Ready{}, err
+		}
 	}
 	switch {
 	case !line.complete() && len(line.text) >= maxReady:

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -76,6 +78,28 @@ func TestACallerOnTheSocketThatHangsUpHasItsCallUndone(t *testing.T) {
 		p.empty()
 		if alive(hook) {
 			t.Errorf("the hook, process %d, lives", hook)
+		}
+	})
+	t.Run("in enter", func(t *testing.T) {
+		p := startPod(t)
+		p.hostile("web", "true", nil)
+		raw, err := json.Marshal(specs.Process{Args: []string{"sleep", "1000"}, Env: []string{"PATH=/bin"}, Cwd: "/"})
+		must(t, err)
+		for n := range 200 {
+			conn := p.ask(abi.Enter, abi.Request{App: "web", Exec: "e", Container: "ctr-web", Process: raw}, true)
+			time.Sleep(time.Duration(n) * 20 * time.Microsecond) // an exec takes some milliseconds
+			word := serve.Word("")
+			conn.HangUp()
+			for err == nil && word != serve.Ready && word != serve.Exit {
+				word, _, err = conn.Receive(serve.MaxAnswer)
+			}
+			must(t, conn.Close())
+			if word == serve.Ready { // it was told of
+				p.signal(0, "web", "e", syscall.SIGKILL)
+				p.exited("web", "e", 137, 9)
+			}
+			err = nil
+			wait.Until(t, "only the app is left", func() bool { return len(children(t, p.ready.PID)) == 1 })
 		}
 	})
 	t.Run("in app/start", func(t *testing.T) {

@@ -31,7 +31,12 @@ func (s *Supervisor) enter(ctx context.Context, c *serve.Asked) error {
 	defer s.making.Done()
 	child, err := s.execute(ctx, a, c)
 	if err == nil {
-		if err = s.commitExec(n, child); err != nil {
+		if ctx.Err() != nil || c.Gone() {
+			err = errCallerGone
+		} else {
+			err = s.commitExec(n, child)
+		}
+		if err != nil {
 			child.Drop()
 		}
 	}

@@ -56,6 +56,7 @@ func ofMachines() []string {
 		"TestTheSizeOfAMachineFollowsTheLimitsOfItsContainers",
 		"TestASizeThatAMachineCannotHaveIsRefusedWithItsReason",
 		"TestAMicroVMHasWhatItBootsWithAndRefusesTheRestByName",
+		"TestAMicroVMDoesNotStartWithoutTheNetworkThatItGetsTooLate",
 		"TestAMachineOfAnUnknownTypeIsRefused",
 		"TestUserNamespacesAndIDMappedMountsAreWhatInfoSays",
 		"TestAContainerOfAMachineOwnsItsCgroup",

@@ -1,10 +1,13 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
@@ -54,18 +57,42 @@ func TestAMicroVMHasWhatItBootsWithAndRefusesTheRestByName(t *testing.T) {
 			}
 		}
 
-		// As `docker network connect` does: the machine does not get it, and keeps what it has.
+		// As `docker network connect` does: the machine does not get it, and follows the changes of what it has.
 		pod.attach(t, clients, "net1", "198.51.100.", "2001:db8:1::")
-		const late = "the network namespace: a machine of the type microvm gets no network interface after its boot"
-		wait.Observe(t, "a container that joins the changed network is refused", func() (bool, string) {
-			r := c.run(t, append([]string{"--rm"}, member...), c.id(), "true")
-			return r.code != 0 && strings.Contains(r.stderr, late), r.stderr
+		for link, number := range map[netns]string{clients: "1", pod: "7"} {
+			link.run(t, "ip addr add 203.0.113."+number+"/24 dev eth0")
+		}
+		clients.expectEcho(t, "203.0.113.7")
+		if r := c.run(t, append([]string{"--rm"}, member...), c.id(), "sh", "-c", "ip link show net1 || exit 4"); r.code != 4 {
+			t.Errorf("a container that joins the changed network: %d, %s", r.code, r.stderr)
+		}
+		// A link that is down has gone, for a moment.
+		pod.run(t, "ip link set eth0 down")
+		wait.Observe(t, "the machine's interface has no address", func() (bool, string) {
+			r := c.exec(t, nil, id, "ip", "addr", "show", "dev", "eth0")
+			return r.code == 0 && !strings.Contains(r.stdout, "192.0.2.7"), r.stdout + r.stderr
 		})
+		pod.run(t, "ip link set eth0 up")
 		clients.expectEcho(t, "192.0.2.7")
 		c.ctr(t, "task", "kill", "--signal", "KILL", id).must(t)
 		wait.Until(t, "the container has stopped", func() bool { _, state := c.status(t, id); return state == "STOPPED" })
 		c.ctr(t, "task", "rm", id)
 		c.ctr(t, "container", "rm", id).must(t)
+		c.expectNothingLeft(t)
+	})
+}
+
+// ctr --cni attaches the network when the container is made and not yet started.
+func TestAMicroVMDoesNotStartWithoutTheNetworkThatItGetsTooLate(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		clients := newNetns(t)
+		task := c.task(t, []string{"true"}, oci.WithAnnotations(map[string]string{typeAnnotation: "microvm"}))
+		bridge(t, clients, netns(fmt.Sprintf("/proc/%d/ns/net", task.Pid())))
+		const want = "the network namespace: the link eth0: a machine of the type microvm gets no network interface after its boot"
+		if err := task.Start(c.context(t)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("start: %v, without %q", err, want)
+		}
+		c.drop(t, task)
 		c.expectNothingLeft(t)
 	})
 }

@@ -72,7 +72,8 @@ func kernelArguments(c *Config) string {
 		// busy host QEMU's thread of timers gets no turn in that time. With KVM the kernel does not look.
 		line += " no_timer_check"
 		if c.Type == MicroVM {
-			line += " " + clockArgument()
+			// The kernel would compare the counter with its own ticks, of which a busy host loses some.
+			line += " " + clockArgument() + " tsc=nowatchdog"
 		}
 	}
 	if c.MaxMemory > c.Memory {

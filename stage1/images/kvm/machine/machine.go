@@ -98,7 +98,7 @@ const quitTime = 5 * time.Second
 type Machine interface {
 	// PID returns the pid of QEMU.
 	PID() int
-	// AddNIC adds a network interface. The guest sees it soon after. Of a MicroVM it returns the device with this address that
+	// AddNIC adds a network interface. The guest sees it soon after. Of a MicroVM it returns the device of this tap that
 	// the machine has booted with. Its other changes, and those of disks, are a FixedError.
 	AddNIC(context.Context, NIC) (Device, error)
 	// AddDisks adds one to MaxDisks disks as one device, which are removed together. The guest sees them soon after.

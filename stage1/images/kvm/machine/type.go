@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"strconv"
@@ -13,7 +12,8 @@ import (
 type Type string
 
 // A machine of the type Q35 gets devices, processors and memory while it runs. One of the type MicroVM keeps what it
-// has booted with: it has no PCI bus, and nothing that is older than virtio but a serial port.
+// has booted with: it has no PCI bus, and of what is older than virtio only a serial port, a clock of the time of day, and
+// fw_cfg, by which QEMU hands over the kernel.
 const (
 	Q35     Type = "q35"
 	MicroVM Type = "microvm"
@@ -51,7 +51,7 @@ func (c *Config) checkType() error {
 // board returns the value of QEMU's argument -machine, without what all types have.
 func (t Type) board() string {
 	if t == MicroVM {
-		return "microvm,acpi=on" // without ACPI, Debian's kernel finds none of its devices
+		return "microvm,acpi=on,pit=off,pic=off" // without ACPI, Debian's kernel finds none of its devices
 	}
 	return "q35,vmport=off,smm=off,sata=off,smbus=off"
 }
@@ -95,11 +95,11 @@ func bootedNIC(n int) Device { return Device("nic" + strconv.Itoa(n)) }
 // findNIC returns the device of the network interface with which a MicroVM has booted in place of adding one.
 func (m *machine) findNIC(nic NIC) (Device, error) {
 	for n, have := range m.config.NICs {
-		if bytes.Equal(have.MAC, nic.MAC) {
+		if have.Tap == nic.Tap {
 			return bootedNIC(n), nil
 		}
 	}
-	return "", FixedError("gets no network interface after its boot, when the pod's network namespace has to have it")
+	return "", FixedError("gets no network interface after its boot")
 }
 
 // clockTime is how long the processor's counter is compared with the clock.

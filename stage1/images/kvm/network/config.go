@@ -91,6 +91,36 @@ type Neighbour struct {
 	MAC     MAC        `json:"mac"`
 }
 
+// Without returns the part of c that does not need a link.
+func (c Config) Without(link string) (rest Config) {
+	for _, l := range c.Links {
+		if l.Name != link {
+			rest.Links = append(rest.Links, l)
+		}
+	}
+	for _, r := range c.Routes {
+		had := len(r.Hops)
+		r.Hops = slices.DeleteFunc(slices.Clone(r.Hops), func(h Hop) bool { return h.Link == link })
+		if had == 0 || len(r.Hops) > 0 {
+			rest.Routes = append(rest.Routes, r)
+		}
+	}
+	for _, n := range c.Neighbours {
+		if n.Link != link {
+			rest.Neighbours = append(rest.Neighbours, n)
+		}
+	}
+	return rest
+}
+
+// Link returns the link of a tap, or nil.
+func (c Config) Link(t *Tap) *Link {
+	if i := slices.IndexFunc(c.Links, t.serves); i >= 0 {
+		return &c.Links[i]
+	}
+	return nil
+}
+
 // ParseConfig reads a Config and checks it.
 func ParseConfig(text []byte) (c Config, err error) {
 	if len(text) > MaxConfig {

@@ -119,3 +119,29 @@ func FuzzConfig(f *testing.F) {
 		}
 	})
 }
+
+func TestAConfigurationWithoutALinkHasNothingOfIt(t *testing.T) {
+	route := func(metric uint32, links ...string) Route {
+		r := Route{Metric: metric}
+		for _, l := range links {
+			r.Hops = append(r.Hops, Hop{Link: l})
+		}
+		return r
+	}
+	c := Config{
+		Links:      []Link{{Name: "eth0"}, {Name: "net1"}},
+		Routes:     []Route{route(1, "eth0"), route(2, "net1"), route(3, "net1", "eth0"), route(4)},
+		Neighbours: []Neighbour{{Link: "net1"}, {Link: "eth0"}},
+	}
+	want := Config{
+		Links:      []Link{{Name: "eth0"}},
+		Routes:     []Route{route(1, "eth0"), route(3, "eth0"), {Metric: 4}},
+		Neighbours: []Neighbour{{Link: "eth0"}},
+	}
+	if got := c.Without("net1"); !reflect.DeepEqual(got, want) {
+		t.Errorf("without net1 there is %+v", got)
+	}
+	if len(c.Routes[2].Hops) != 2 {
+		t.Errorf("the configuration has changed: %+v", c)
+	}
+}

@@ -81,8 +81,8 @@ func (n *Network) Look() (Config, []string, error) {
 }
 
 // Follow makes a tap for each link of c that has none, and redirects the link's frames to it after Release. It
-// returns these taps, and those whose links c does not have: remove their NICs, then Remove them.
-// After an error it has made no tap.
+// returns these taps, and those whose links c does not have: remove their NICs, then Remove them. A tap that stays serves
+// its link again when c has it. After an error it has made no tap.
 func (n *Network) Follow(c Config) (added, gone []*Tap, err error) {
 	conn, err := rtnetlink.DialIn(n.namespace)
 	if err != nil {
@@ -91,23 +91,25 @@ func (n *Network) Follow(c Config) (added, gone []*Tap, err error) {
 	defer conn.Close()
 	for _, t := range n.taps {
 		if !slices.ContainsFunc(c.Links, t.serves) {
-			t.unmirror(conn) // the link may be there, with another hardware address
+			t.part(conn)
 			gone = append(gone, t)
 		}
 	}
 	for _, l := range c.Links {
-		if slices.ContainsFunc(n.taps, func(t *Tap) bool { return t.serves(l) }) {
-			continue
+		if i := slices.IndexFunc(n.taps, func(t *Tap) bool { return t.serves(l) }); i >= 0 {
+			err = n.taps[i].rejoin(conn)
+		} else {
+			var t *Tap
+			if t, err = newTap(conn, n.namespace, l); err == nil {
+				n.taps, added = append(n.taps, t), append(added, t)
+			}
 		}
-		t, err := newTap(conn, n.namespace, l)
 		if err != nil {
 			for _, t := range added {
 				n.remove(conn, t)
 			}
 			return nil, nil, fmt.Errorf("take over the link %s: %w", l.Name, err)
 		}
-		n.taps = append(n.taps, t)
-		added = append(added, t)
 	}
 	return added, gone, nil
 }

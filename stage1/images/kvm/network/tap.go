@@ -21,6 +21,7 @@ type Tap struct {
 	link  uint32 // the index of the link that it stands for
 
 	allMulticast bool // the link has IFF_ALLMULTI for it
+	parted       bool // the link is gone, or down, or has another hardware address
 
 	// held has the frames of the link, until Release. QEMU discards those that it receives before it has the NIC,
 	// and the machine those that it receives before it has the address.
@@ -56,14 +57,42 @@ func newTap(conn *rtnetlink.Conn, namespace *os.File, l Link) (_ *Tap, err error
 	if err := up(conn, t.heldIndex); err != nil {
 		return nil, err
 	}
-	if err := mirror(conn, t.link, t.index, t.heldIndex); err != nil {
+	if err := t.receive(conn); err != nil {
 		return nil, err
+	}
+	return t, up(conn, t.index)
+}
+
+// receive redirects the frames of the link to the tap, or to the one for held frames until release.
+func (t *Tap) receive(conn *rtnetlink.Conn) (err error) {
+	hold := uint32(0)
+	if t.held != nil {
+		hold = t.heldIndex
+	}
+	if err := mirror(conn, t.link, t.index, hold); err != nil {
+		return err
 	}
 	// The machine's memberships of multicast groups are not known here, and some links filter by them.
 	if t.allMulticast, err = setFlag(conn, t.link, unix.IFF_ALLMULTI); err != nil {
-		return nil, fmt.Errorf("receive the frames of every multicast group: %w", err)
+		return fmt.Errorf("receive the frames of every multicast group: %w", err)
 	}
-	return t, up(conn, t.index)
+	return nil
+}
+
+// part ends the redirection to the tap.
+func (t *Tap) part(conn *rtnetlink.Conn) {
+	t.unmirror(conn)
+	t.parted = true
+}
+
+// rejoin makes the redirection again after part.
+func (t *Tap) rejoin(conn *rtnetlink.Conn) error {
+	if !t.parted {
+		return nil
+	}
+	err := t.receive(conn)
+	t.parted = err != nil
+	return err
 }
 
 // setFlag sets a flag of a link, and reports whether the link did not have it.

@@ -294,7 +294,7 @@ func (s *Supervisor) start(ctx context.Context, a *app, r *abi.Request) error {
 	if a.main.hasEnded() { // its proxy was killed, and the machine may not have heard of that
 		return serve.Precondition("app %s: it has ended", a.name)
 	}
-	if err := s.follow(ctx); err != nil { // a client or a hook may have attached networks since app/add
+	if err := s.followForStart(ctx); err != nil { // a client or a hook may have attached networks since app/add
 		return err
 	}
 	if err := s.pass(ctx, r); err != nil {

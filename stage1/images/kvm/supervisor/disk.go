@@ -154,7 +154,10 @@ func (s *Supervisor) plug(ctx context.Context, disks ...*disk) (err error) {
 		}
 		s.mu.Unlock()
 		if together[0].device, err = s.Disks.AddDisks(ctx, device...); err != nil {
-			return fixed("the disk "+together[0].file.Name(), err)
+			if isFixed(err) {
+				err = serve.Unsupported("the disk %s: %v", together[0].file.Name(), err)
+			}
+			return err
 		}
 	}
 	return nil

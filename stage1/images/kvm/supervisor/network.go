@@ -35,7 +35,9 @@ type Network struct {
 	want    network.Config                  // of the last look
 	have    *network.Config                 // of the machine; nil if a change has failed
 	users   *channel.Mappings               // of the user namespace to which the network belongs in the machine; or nil
+	late    error                           // names the links that the machine's type cannot have any more; nil if there are none
 	used    bool                            // an app has joined the network
+	started bool                            // an app was started in it
 	forward forwarder
 }
 
@@ -108,13 +110,17 @@ func (n *Network) look(strict bool) error {
 	return err
 }
 
-// plug gives the machine the NICs and the configuration of the last look.
+// plug gives the machine the NICs and the configuration of the last look. Links that a machine of its type cannot get any more are left
+// out, and late names them. A NIC that it cannot lose has no link, until the link comes back.
 func (n *Network) plug(ctx context.Context, s *Supervisor) error {
 	n.forward.begin(s)
+	n.late = nil
 	for _, t := range n.gone {
 		if d, ok := n.devices[t]; ok {
-			if err := s.NICs.RemoveDevice(ctx, d); err != nil {
-				return fixed("the network namespace", err)
+			if err := s.NICs.RemoveDevice(ctx, d); isFixed(err) {
+				continue
+			} else if err != nil {
+				return err
 			}
 			delete(n.devices, t)
 		}
@@ -125,10 +131,21 @@ func (n *Network) plug(ctx context.Context, s *Supervisor) error {
 	for len(n.taps) > 0 {
 		t := n.taps[0]
 		d, err := s.NICs.AddNIC(ctx, nic(t))
-		if err != nil {
-			return fixed("the network namespace", err)
+		switch {
+		case isFixed(err):
+			if l := n.want.Link(t); l != nil {
+				n.late = errors.Join(n.late, serve.Unsupported("the network namespace: the link %s: %v", l.Name, err))
+				n.want = n.want.Without(l.Name)
+			}
+			if err := n.netns.Remove(t); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		default:
+			n.devices[t] = d
 		}
-		n.devices[t], n.taps = d, n.taps[1:]
+		n.taps = n.taps[1:]
 	}
 	if n.have != nil && reflect.DeepEqual(*n.have, n.want) {
 		return nil
@@ -148,12 +165,15 @@ func (n *Network) plug(ctx context.Context, s *Supervisor) error {
 	return nil
 }
 
-// fixed returns an error of the machine, with exit code 7 if no machine of its type can have what a field asks for.
-func fixed(field string, err error) error {
-	if errors.As(err, new(machine.FixedError)) {
-		return serve.Unsupported("%s: %v", field, err)
+// isFixed reports whether an error is of a change that no machine of its type can have.
+func isFixed(err error) bool { return errors.As(err, new(machine.FixedError)) }
+
+// missing returns an error for the links that the machine has not got, if no app has been started without them. The caller has the turn.
+func (n *Network) missing() error {
+	if n.started {
+		return nil
 	}
-	return err
+	return n.late
 }
 
 // followTime is how long a change of the network may take, longer than stage 0 waits for an answer: a
@@ -212,7 +232,7 @@ func (s *Supervisor) join(ctx context.Context, path string, want *channel.Mappin
 		if err != nil {
 			return err
 		}
-		return n.plug(ctx, s)
+		return errors.Join(n.plug(ctx, s), n.missing())
 	})
 	if err != nil {
 		return nil, err
@@ -224,12 +244,28 @@ func (s *Supervisor) join(ctx context.Context, path string, want *channel.Mappin
 func (s *Supervisor) follow(ctx context.Context) error {
 	n := s.Network
 	return s.change(ctx, func(ctx context.Context) error {
-		if n.netns == nil {
-			return nil
-		}
-		err := n.look(false)
-		return errors.Join(err, n.plug(ctx, s))
+		err := n.follow(ctx, s)
+		return errors.Join(err, n.late)
 	})
+}
+
+// followForStart is follow for the start of an app. Once an app was started, others do without the links that are missing.
+func (s *Supervisor) followForStart(ctx context.Context) error {
+	n := s.Network
+	return s.change(ctx, func(ctx context.Context) error {
+		err := errors.Join(n.follow(ctx, s), n.missing())
+		n.started = n.started || err == nil
+		return err
+	})
+}
+
+// follow is Supervisor.follow, without an error for missing links. The caller has the turn.
+func (n *Network) follow(ctx context.Context, s *Supervisor) error {
+	if n.netns == nil {
+		return nil
+	}
+	err := n.look(false)
+	return errors.Join(err, n.plug(ctx, s))
 }
 
 // change calls f when it is its turn. It does not wait longer than its caller does; f goes on, until

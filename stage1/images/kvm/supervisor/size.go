@@ -76,9 +76,9 @@ func (z *Sizes) fitting(d demand) (want Size, less bool) {
 func (z *Sizes) checkFixed(d demand) error {
 	const advice = "and the machine, which does not grow, has %d: lower them, or have the pod ask for a larger machine or for the type %s"
 	switch {
-	case d.memory > z.Boot.Memory && d.memory < maxDemand.memory:
+	case d.memory > z.Boot.Memory:
 		return serve.Unsupported("linux.resources.memory: the limits of the apps are %d MiB, "+advice, d.memory>>20, z.Boot.Memory>>20, machine.Q35)
-	case d.cpu > int64(z.Boot.CPUs)*1000 && d.cpu < maxDemand.cpu:
+	case d.cpu > int64(z.Boot.CPUs)*1000:
 		return serve.Unsupported("linux.resources.cpu: the limits of the apps are %d.%03d processors, "+advice, d.cpu/1000, d.cpu%1000, z.Boot.CPUs, machine.Q35)
 	}
 	return nil
@@ -157,6 +157,17 @@ func (d demand) plus(e demand) demand {
 	return demand{min(d.cpu+e.cpu, maxDemand.cpu), min(d.memory+e.memory, maxDemand.memory)}
 }
 
+// limited is d without what stands for no limit.
+func (d demand) limited() demand {
+	if d.cpu == maxDemand.cpu {
+		d.cpu = 0
+	}
+	if d.memory == maxDemand.memory {
+		d.memory = 0
+	}
+	return d
+}
+
 func (d demand) larger(e demand) demand { return demand{max(d.cpu, e.cpu), max(d.memory, e.memory)} }
 
 // fit gives the machine the size that the limits of its apps ask for now. Only the call that has the
@@ -171,7 +182,11 @@ func (s *Supervisor) fit(ctx context.Context) error {
 	var sum demand
 	s.mu.Lock()
 	for _, a := range s.apps {
-		sum = sum.plus(a.demand)
+		d := a.demand
+		if s.Sizes.Fixed {
+			d = d.limited()
+		}
+		sum = sum.plus(d)
 	}
 	s.mu.Unlock()
 	if s.Sizes.Fixed {

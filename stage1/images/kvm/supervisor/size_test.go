@@ -148,6 +148,9 @@ func TestAMachineThatDoesNotGrowRefusesLimitsThatAreLarger(t *testing.T) {
 	if err := w.updateLimits("a", `{"memory":{"limit":9223372036854771712}}`); err != nil {
 		t.Errorf("no limit: %v", err)
 	}
+	if err := w.limited("b", 1, 401); serve.CodeOf(err) != abi.ExitNotImplemented {
+		t.Errorf("an app that is larger than the rest, beside one without a limit: %v", err)
+	}
 	e.expect(t, "what fits", "app/add", "app/update")
 }
 

@@ -26,6 +26,8 @@ const (
 	// loggerCrashes is how many runs in a row may last less than loggerYoung.
 	loggerCrashes = 3
 	loggerYoung   = time.Second
+	// loggerPause is the pause after the first start of a successor that failed. Each further one is four times as long.
+	loggerPause = 500 * time.Millisecond
 )
 
 // logger is a program that a client named to read a process's output
@@ -215,21 +217,38 @@ func (l *logger) run(p *loggerProcess) {
 	}
 }
 
-// successor starts the program again, unless it has crashed too often.
+// successor starts the program again, unless it has crashed too often. A start that fails counts as a crash, and is repeated a moment
+// later: the program may be just being replaced, or the host may lack memory.
 func (l *logger) successor(crashes int) *loggerProcess {
-	if crashes > loggerCrashes || l.ctx.Err() != nil {
-		return nil
-	}
-	ready, cancel := context.WithTimeout(l.ctx, loggerReady)
+	watched, cancel := l.watched()
 	defer cancel()
-	p, err := l.start(ready)
-	if err != nil {
-		if l.ctx.Err() == nil {
-			l.own.log(err).Error("a logger that died has no successor")
+	for pause := loggerPause; crashes <= loggerCrashes && watched.Err() == nil; crashes++ {
+		ready, cancel := context.WithTimeout(watched, loggerReady)
+		p, err := l.start(ready)
+		cancel()
+		if err == nil {
+			return p
 		}
-		return nil
+		if watched.Err() == nil {
+			l.own.log(err).Error("a logger that died has no successor yet")
+		}
+		_ = proc.Sleep(watched, pause)
+		pause *= 4
 	}
-	return p
+	return nil
+}
+
+// watched returns a context that ends with the streams, or when the shim no longer watches loggers.
+func (l *logger) watched() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	go func() {
+		select {
+		case <-l.opener.leave:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // finished reports whether everything was read and no process can write more.
@@ -244,12 +263,14 @@ func (l *logger) finished() bool {
 	return true
 }
 
-// discard reads the output in place of the program, until its end or until stop.
+// discard reads the output in place of the program, until its end, until stop, or until the shim no longer watches loggers.
 func (l *logger) discard() {
 	if l.ctx.Err() != nil {
 		return
 	}
 	l.own.log(nil).Errorf("logger %s keeps ending: the output is thrown away", l.argv[0])
+	ctx, cancel := l.watched()
+	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, f := range l.read[1:] {
@@ -261,7 +282,7 @@ func (l *logger) discard() {
 			continue
 		}
 		p := &pump{src: src, dst: &sink{name: "nowhere"}, buffers: l.opener.buffers, own: l.own}
-		stop := context.AfterFunc(l.ctx, func() { proc.CloseFiles(src) })
+		stop := context.AfterFunc(ctx, func() { proc.CloseFiles(src) })
 		wg.Go(func() {
 			defer stop()
 			defer src.Close()

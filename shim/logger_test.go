@@ -293,6 +293,32 @@ func TestAProcessWhoseLoggersKeepDyingIsNotStopped(t *testing.T) {
 	}
 }
 
+// The end of the shim does not wait for the output of an app that lives on, whose logger is given up.
+//
+// requirements.md#N2
+func TestTheShimEndsWhileOutputIsThrownAway(t *testing.T) {
+	dir := t.TempDir()
+	mark, in := filepath.Join(dir, "mark"), mkfifo(t, "in")
+	r := newRig(t, streams{stdin: in, stdout: loggerURI(t, "crash", filepath.Join(dir, "log"), mark)}, owner{})
+	c := r.start("head -c 1000000 /dev/zero; read x")
+	wait.Until(t, "the loggers are given up", func() bool { return len(marks(t, mark)) == loggerCrashes+1 })
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		r.o.close(ctx)
+	}()
+	wait.For(t, "the end of the opener", closed)
+	if r.o.watch(func() {}) {
+		t.Error("another logger is watched")
+	}
+	if err := os.WriteFile(in, []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	exitCode(t, c)
+}
+
 // requirements.md#N2
 func TestTheLoggerOfAnAppThatLivesOnIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()

@@ -66,11 +66,14 @@ func openBounded(path string, b bound) (*boundedLog, error) {
 
 // open opens the log. flags may have O_EXCL or O_TRUNC.
 func (l *boundedLog) open(flags int) error {
-	w, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|flags, logMode)
+	w, err := os.OpenFile(l.path, logFlags|flags, logMode)
 	if err != nil {
 		return err
 	}
 	st, err := w.Stat()
+	if err == nil && !st.Mode().IsRegular() { // another one, such as /dev/null, must not be renamed
+		err = fmt.Errorf("%s is no regular file, and cannot have %s: %w", l.path, maxSizeKey, errdefs.ErrInvalidArgument)
+	}
 	if err != nil {
 		return errors.Join(err, w.Close())
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // requirements.md#I3
@@ -48,6 +49,19 @@ func TestABoundedLogCountsWhatIsThere(t *testing.T) {
 	if b, err := os.ReadFile(log); err != nil || string(b) != "new\n" {
 		t.Errorf("%.40q, %v: one file is kept, so the old output is dropped", b, err)
 	}
+}
+
+// Such as /dev/null, which would be renamed.
+func TestWhatIsNoFileHasNoBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "null")
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+		t.Skip(err)
+	}
+	o := newOpener("testing", children)
+	if _, err := o.open(t.Context(), streams{stdout: "file://" + path + "?max-size=20000"}, owner{}); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("%v, want that it is no file", err)
+	}
+	o.close(t.Context())
 }
 
 func TestABoundThatIsNoneIsRefusedByName(t *testing.T) {

@@ -103,7 +103,10 @@ func (o *opener) open(ctx context.Context, st streams, own owner) (_ *stdio, err
 	if err := o.openOutputs(ctx, s, st, own); err != nil {
 		return nil, err
 	}
-	for _, f := range s.files {
+	for fd, f := range s.files {
+		if fd == 0 && s.in.feeder == nil {
+			continue // it is the client's own, such as /dev/null
+		}
 		if err := chown(f, own.uid, own.gid); err != nil {
 			return nil, err
 		}

@@ -45,7 +45,7 @@ func openSink(ctx context.Context, t target, pause time.Duration) (*sink, error)
 		return nil, err
 	}
 	if !fifo {
-		w, err := openPlain(t.path, unix.O_WRONLY|unix.O_APPEND)
+		w, err := openPolled(t.path, unix.O_WRONLY|unix.O_APPEND) // a terminal that takes nothing must not hold up close
 		if err != nil {
 			return nil, err
 		}
@@ -117,8 +117,11 @@ func awaitClient(ctx context.Context, path string) (hold, w *os.File, err error)
 	return hold, polled(writer, path), nil
 }
 
-// logMode is the mode of log files.
-const logMode = 0o644
+// logMode is the mode of log files. They are opened without waiting for the reader of a fifo.
+const (
+	logMode  = 0o644
+	logFlags = unix.O_WRONLY | unix.O_APPEND | unix.O_CREAT | unix.O_NONBLOCK | unix.O_NOCTTY
+)
 
 // openLogFile opens the file of a file:// URI (requirements.md#I3).
 func openLogFile(t target) (*sink, error) {
@@ -130,7 +133,7 @@ func openLogFile(t target) (*sink, error) {
 	if t.bound != (bound{}) {
 		s.log, err = openBounded(t.path, t.bound)
 	} else {
-		s.w, err = os.OpenFile(t.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, logMode)
+		s.w, err = os.OpenFile(t.path, logFlags, logMode)
 	}
 	if err != nil {
 		return nil, err

@@ -440,6 +440,32 @@ func TestStreamsBelongToTheUserOfTheOptions(t *testing.T) {
 	}
 }
 
+func TestAnInputThatIsNoFifoKeepsItsOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give files away")
+	}
+	path := filepath.Join(t.TempDir(), "null") // as /dev/null of the host
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+		t.Skip(err)
+	}
+	newRig(t, streams{stdin: path, stdout: path}, owner{uid: 1234, gid: 5678})
+	if st, err := os.Stat(path); err != nil || st.Sys().(*syscall.Stat_t).Uid != 0 {
+		t.Errorf("the device belongs to %+v, %v", st.Sys(), err)
+	}
+}
+
+func TestALogWhoseNameIsThatOfAFifoIsNotWaitedFor(t *testing.T) {
+	fifo := mkfifo(t, "log")
+	for _, uri := range []string{"file://" + fifo, "file://" + fifo + "?max-size=20000"} {
+		o := newOpener("testing", children)
+		if io, err := o.open(t.Context(), streams{stdout: uri}, owner{}); !errors.Is(err, unix.ENXIO) {
+			_ = io.Close()
+			t.Errorf("%s: %v, want that nobody reads it", uri, err)
+		}
+		o.close(t.Context())
+	}
+}
+
 // requirements.md#I8
 func TestWhatIsOpenedIsCloseOnExecAndWhatIsInheritedBlocks(t *testing.T) {
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")

@@ -106,7 +106,9 @@ func (s *Server) converse(ctx context.Context, fd int) {
 	defer watch.Wait()
 	conn := NewConn(fd)
 	defer conn.Close()
+	wait := context.AfterFunc(ctx, func() { _ = conn.file.SetReadDeadline(time.Now()) }) // the caller may never send its call
 	asked, err := receive(fd, conn)
+	wait()
 	if err == io.EOF {
 		return // the caller was killed before it sent a call
 	}

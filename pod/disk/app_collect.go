@@ -115,12 +115,24 @@ func (a *AppDir) lastExit() (CollectedExit, error) {
 	if err == nil {
 		exit.Code, exit.At = uint32(st.Code), st.Time
 	}
-	// Take the lock, because another `delete` of the same container may run.
-	err = locked(a.pod.root, func() error { return a.backlink().recordExit(exit.record()) })
+	exit, err = recordExit(a.pod.root, a.backlink(), exit)
+	a.pod.store.Fault("record exit")
+	return exit, err
+}
+
+// recordExit records an exit in a bundle, and returns the one that is recorded. It takes the pod's lock, because another `delete` of the
+// same container may run, and remove what the exit was read from.
+func recordExit(pod *os.Root, b backlink, exit CollectedExit) (CollectedExit, error) {
+	err := locked(pod, func() error {
+		recorded, err := b.recordExit(exit.record())
+		if err == nil {
+			exit = recorded.collected()
+		}
+		return err
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	a.pod.store.Fault("record exit")
 	return exit, err
 }
 
@@ -152,7 +164,11 @@ func (p *podCollector) debugs(ctx context.Context, of AppName) error {
 			}
 			if a.record.Bundle == "" { // its record was not written: rkt.json names it
 				a.record.Bundle = bundle
-				if !a.backlink().kept() {
+				kept, err := a.backlink().kept()
+				if err != nil {
+					return err
+				}
+				if !kept {
 					continue
 				}
 				a.record.ID, a.record.Debugs = id, of

@@ -215,7 +215,7 @@ func (a *AppDir) Remove() error {
 // Retire is Remove for an app whose exit is read from its bundle later: rkt.json stays, with the
 // exit.
 func (a *AppDir) Retire(code uint32, at time.Time) error {
-	err := a.backlink().recordExit(&exitRecord{PID: a.Record().PID, Code: code, At: at})
+	_, err := a.backlink().recordExit(&exitRecord{PID: a.Record().PID, Code: code, At: at})
 	if err == nil {
 		err = a.RemoveFiles()
 	}

@@ -34,31 +34,36 @@ func (b backlink) with(f func(bundle handle, r bundleRecord) error) error {
 
 // kept reports whether the record is still there: then containerd will call `delete`
 // for it.
-func (b backlink) kept() bool {
-	kept := false
-	err := b.with(func(handle, bundleRecord) error {
+func (b backlink) kept() (kept bool, err error) {
+	err = b.with(func(handle, bundleRecord) error {
 		kept = true
 		return nil
 	})
-	return err == nil && kept
+	return kept, err
 }
 
 // unmount unmounts the root file system in the bundle. If the bundle was made again
 // for a later container with the same id, it is that container's, and unmount does
 // nothing.
 func (b backlink) unmount() error {
-	if !b.kept() {
-		return nil
+	if kept, err := b.kept(); err != nil || !kept {
+		return err
 	}
 	return unmountTree(filepath.Join(b.bundle, "rootfs"))
 }
 
-// recordExit adds an exit to the record.
-func (b backlink) recordExit(exit *exitRecord) error {
-	return b.with(func(_ handle, r bundleRecord) error {
+// recordExit adds an exit to the record, and returns that of the record, which another `delete` may have added before.
+func (b backlink) recordExit(exit *exitRecord) (recorded *exitRecord, err error) {
+	recorded = exit
+	err = b.with(func(_ handle, r bundleRecord) error {
+		if r.Exit != nil {
+			recorded = r.Exit
+			return nil
+		}
 		r.Exit = exit
 		return withRoot(b.bundle, func(bundle *os.Root) error { return writeRecord(bundle, bundleFile, r) })
 	})
+	return recorded, err
 }
 
 // remove removes the record.

@@ -47,7 +47,8 @@ func endProcess(ctx context.Context, q *proc.Process) error {
 
 // lockOwners returns the running processes that keep the pod running: the recorded
 // supervisor, or the processes that hold the lock if the shim died before it recorded the
-// supervisor.
+// supervisor. Only a pod that runs has one: whoever has the lock of another pod makes or removes that pod, as the server of
+// other containers does.
 func (p *podCollector) lockOwners() ([]*proc.Process, error) {
 	if sup := p.dir.shim.Supervisor; sup != nil {
 		q, err := proc.Open(sup.PID, sup.StartTime)
@@ -60,6 +61,9 @@ func (p *podCollector) lockOwners() ([]*proc.Process, error) {
 		return []*proc.Process{q}, nil
 	}
 	path := p.dir.Path()
+	if path != p.dir.store.path(dirRun, p.dir.uuid) {
+		return nil, nil
+	}
 	if locked, err := isLocked(path); err != nil || !locked {
 		return nil, err
 	}

@@ -70,8 +70,12 @@ func TestNobodyAwaitsTheRemovalOfAPodForARecordWithAnExit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer release()
-	if err := a.backlink().recordExit(&exitRecord{PID: 1, Code: 2, At: time.Now()}); err != nil {
+	if _, err := a.backlink().recordExit(&exitRecord{PID: 1, Code: 2, At: time.Now()}); err != nil {
 		t.Fatal(err)
+	}
+	// A second `delete`, which finds no more from which it could read the exit, leaves it as it is.
+	if known, err := a.backlink().recordExit(&exitRecord{PID: 1, Code: 137, At: time.Now()}); err != nil || known.Code != 2 {
+		t.Errorf("the exit has become %+v: %v", known, err)
 	}
 	if err := removal.Await(t.Context(), bundle); err != nil {
 		t.Error(err)

@@ -82,10 +82,7 @@ func (f *SandboxFiles) lastExit() (CollectedExit, error) {
 	if h := f.record.Holder; h != nil {
 		exit.PID = h.PID
 	}
-	err := locked(f.dir.root, func() error { return f.backlink().recordExit(exit.record()) })
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
+	exit, err := recordExit(f.dir.root, f.backlink(), exit)
 	f.dir.store.Fault("record exit")
 	return exit, err
 }

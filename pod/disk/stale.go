@@ -255,8 +255,12 @@ func (p *podCollector) forgotten() (apps []*AppDir, sandbox *SandboxFiles, kept 
 	if err != nil {
 		return nil, nil, "", err
 	}
-	if sandbox != nil && sandbox.backlink().kept() {
-		return nil, nil, "containerd has not deleted its sandbox " + sandbox.record.ID, nil
+	if sandbox != nil {
+		if kept, err := sandbox.backlink().kept(); err != nil {
+			return nil, nil, "", err
+		} else if kept {
+			return nil, nil, "containerd has not deleted its sandbox " + sandbox.record.ID, nil
+		}
 	}
 	for _, name := range names {
 		a, err := p.dir.openApp(name)
@@ -269,7 +273,9 @@ func (p *podCollector) forgotten() (apps []*AppDir, sandbox *SandboxFiles, kept 
 		if a.record.Debugs != "" {
 			continue // it is collected before its target, and containerd does not know it
 		}
-		if a.backlink().kept() {
+		if kept, err := a.backlink().kept(); err != nil {
+			return nil, nil, "", err
+		} else if kept {
 			return nil, nil, "containerd has not deleted its container " + a.record.ID, nil
 		}
 		apps = append(apps, a)

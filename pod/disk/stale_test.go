@@ -17,6 +17,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/crash"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -271,4 +272,32 @@ func TestStaleCollectionLeavesTheExitToDelete(t *testing.T) {
 		t.Error(err)
 	}
 	l.NothingLeft(t)
+}
+
+// Servers of other containers collect as well, and have the lock of a pod meanwhile.
+func TestWhoeverRemovesAPodIsNotTakenForItsSupervisor(t *testing.T) {
+	s := newStore(t)
+	d := newDir(t, s)
+	d.shim.Shim.StartTime++ // its shim has ended before it had a supervisor
+	writeJSON(t, filepath.Join(d.Path(), shimFile), d.shim)
+	if err := d.ReleaseLock(); err != nil {
+		t.Fatal(err)
+	}
+	begun := filepath.Join(t.TempDir(), "begun")
+	other := exec.Command("flock", "--exclusive", "--no-fork", d.Path(), "sh", "-c", "touch "+begun+"; exec sleep 1.5")
+	if err := other.Start(); err != nil {
+		t.Skip(err)
+	}
+	wait.Until(t, "the other one has the lock", func() bool { _, err := os.Stat(begun); return err == nil })
+	c := &Collector{Store: s, OpenStage1: func(string) (Stage1, error) { return nil, errors.New("none") }}
+	err := c.CollectStale(t.Context())
+	if ended := other.Wait(); ended != nil {
+		t.Errorf("the process that had the lock: %v", ended)
+	}
+	if err == nil {
+		err = c.CollectStale(t.Context())
+	}
+	if err != nil || len(places(t, s)) != 0 {
+		t.Errorf("left are %v: %v", places(t, s), err)
+	}
 }

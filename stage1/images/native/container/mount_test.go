@@ -418,3 +418,18 @@ func TestPropagationOfTheRoot(t *testing.T) {
 	must(t, err)
 	lacks(t, string(b), "TestPropagationOfTheRoot")
 }
+
+// Without MS_BIND the kernel would change the file system of the host, for everybody.
+func TestARemountOfABindMountByItsTypeLeavesTheHostsFileSystemAlone(t *testing.T) {
+	for _, kind := range []string{"bind", "rbind"} {
+		volume := t.TempDir()
+		must(t, unix.Mount("volume", volume, "tmpfs", 0, ""))
+		t.Cleanup(func() { must(t, unix.Unmount(volume, unix.MNT_DETACH)) })
+		r := newBox(t).sh("cat /proc/self/mountinfo").mount(bindOf(volume, "/vol"), specs.Mount{Destination: "/vol", Type: kind, Options: []string{"remount", "ro"}}).run()
+		if r.failure != nil {
+			t.Fatalf("%s: init failed: %s", kind, r.failure.Text)
+		}
+		contains(t, lineOf(t, r.output, "/vol"), " ro,")
+		must(t, os.WriteFile(filepath.Join(volume, "file"), nil, 0o644))
+	}
+}

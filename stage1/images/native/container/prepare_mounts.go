@@ -135,6 +135,7 @@ func (m *mountPlanner) mount(s specs.Mount) (mount, error) {
 		if s.Type == "rbind" {
 			o.flags |= unix.MS_REC
 		}
+		planned.Flags = o.flags // a remount without MS_BIND would change the host's file system
 	}
 	if planned.Destination == "/dev" && o.flags&unix.MS_RDONLY != 0 {
 		// The device nodes and the console still have to be made in it.

@@ -49,9 +49,10 @@ func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 		err = i.release(s.ctx)
 	}
 	if err != nil {
-		err = explain(s.ctx, err, i.child.PID(), i.child.Drop())
+		err = a.returnNetDevices(explain(s.ctx, err, i.child.PID(), i.child.Drop()))
 		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
+	a.devices.Close()
 	i.child.Decide(nil, s.HolderEnded)
 	return i.child, nil
 }

@@ -120,22 +120,6 @@ func (a *AppDir) lastExit() (CollectedExit, error) {
 	return exit, err
 }
 
-// recordExit records an exit in a bundle, and returns the one that is recorded. It takes the pod's lock, because another `delete` of the
-// same container may run, and remove what the exit was read from.
-func recordExit(pod *os.Root, b backlink, exit CollectedExit) (CollectedExit, error) {
-	err := locked(pod, func() error {
-		recorded, err := b.recordExit(exit.record())
-		if err == nil {
-			exit = recorded.collected()
-		}
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return exit, err
-}
-
 // debugs collects the debug apps of an app, and those of all apps if the shim is dead: then
 // nothing serves their users any more. It does so before the app itself is collected.
 func (p *podCollector) debugs(ctx context.Context, of AppName) error {

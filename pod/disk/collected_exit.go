@@ -1,6 +1,11 @@
 package disk
 
-import "time"
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+)
 
 // CollectedExit is how a collected container ended.
 type CollectedExit struct {
@@ -27,4 +32,20 @@ func (e CollectedExit) record() *exitRecord {
 		return nil
 	}
 	return &exitRecord{PID: e.PID, Code: e.Code, At: e.At}
+}
+
+// recordExit records an exit in a bundle, and returns the one that is recorded. It takes the pod's lock, because another `delete` of the
+// same container may run, and remove what the exit was read from.
+func recordExit(pod *os.Root, b backlink, exit CollectedExit) (CollectedExit, error) {
+	err := locked(pod, func() error {
+		recorded, err := b.recordExit(exit.record())
+		if err == nil {
+			exit = recorded.collected()
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return exit, err
 }

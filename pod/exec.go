@@ -67,8 +67,8 @@ func (a *app) addExec(ctx context.Context, c ExecConfig) error {
 	if err := checkUser(c.Process.OCI.User); err != nil {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
 	}
-	if s := a.status().State; s != Created && s != Running {
-		return fmt.Errorf("exec %s: container %s is %s: %w", c.ID, a.id, s, errdefs.ErrFailedPrecondition)
+	if err := a.acceptsExec(c.ID); err != nil {
+		return err
 	}
 	stage1 := a.session.stage1
 	if !stage1.Has(abi.Enter) {
@@ -84,14 +84,22 @@ func (a *app) addExec(ctx context.Context, c ExecConfig) error {
 	e.state, e.tag = Created, c.Tag
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := a.status().State; s != Created && s != Running { // a deletion may have closed the execs
-		return fmt.Errorf("exec %s: container %s is %s: %w", c.ID, a.id, s, errdefs.ErrFailedPrecondition)
+	if err := a.acceptsExec(c.ID); err != nil { // a deletion may have closed the execs
+		return err
 	}
 	if _, taken := a.execs[c.ID]; taken {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, errdefs.ErrAlreadyExists)
 	}
 	_ = e.push(Event{Kind: EventExecAdded}) // an app that has ended has no more events
 	a.execs[c.ID] = e
+	return nil
+}
+
+// acceptsExec returns an error unless the app is created or running.
+func (a *app) acceptsExec(id ExecID) error {
+	if s := a.status().State; s != Created && s != Running {
+		return fmt.Errorf("exec %s: container %s is %s: %w", id, a.id, s, errdefs.ErrFailedPrecondition)
+	}
 	return nil
 }
 

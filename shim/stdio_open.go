@@ -25,13 +25,11 @@ type opener struct {
 	buffers   *buffers
 	pause     time.Duration // clientPause, unless a test sets it
 
-	mu      sync.Mutex
-	loggers sync.WaitGroup  // none is added after closing; guarded by mu
-	closing bool            // guarded by mu
+	mu      sync.Mutex      // held while leave is closed, and while a logger is added
+	loggers sync.WaitGroup  // none is added after leave was closed
 	leave   chan struct{}   // closed when the shim no longer watches the loggers of running apps
 	hurry   context.Context // ended when loggers that are being ended must be killed
 	hasten  context.CancelFunc
-	closed  sync.Once
 }
 
 func newOpener(namespace string, children *proc.Children) *opener {
@@ -51,9 +49,12 @@ func newOpener(namespace string, children *proc.Children) *opener {
 // them. Loggers of apps that keep running are left alone: they go on reading the apps'
 // output, but if one of them dies, it gets no successor.
 func (o *opener) close(ctx context.Context) {
-	o.closed.Do(func() { close(o.leave) })
 	o.mu.Lock()
-	o.closing = true
+	select {
+	case <-o.leave:
+	default:
+		close(o.leave)
+	}
 	o.mu.Unlock()
 	stop := context.AfterFunc(ctx, o.hasten)
 	defer stop()
@@ -65,10 +66,13 @@ func (o *opener) close(ctx context.Context) {
 func (o *opener) watch(run func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.closing {
+	select {
+	case <-o.leave:
+		return false
+	default:
 		o.loggers.Go(run)
+		return true
 	}
-	return !o.closing
 }
 
 // owner is the app for which streams are opened.

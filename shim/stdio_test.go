@@ -460,7 +460,7 @@ func TestALogWhoseNameIsThatOfAFifoIsNotWaitedFor(t *testing.T) {
 		o := newOpener("testing", children)
 		if io, err := o.open(t.Context(), streams{stdout: uri}, owner{}); !errors.Is(err, unix.ENXIO) {
 			_ = io.Close()
-			t.Errorf("%s: %v, want that nobody reads it", uri, err)
+			t.Errorf("%s: %v, want ENXIO: the fifo has no reader", uri, err)
 		}
 		o.close(t.Context())
 	}

@@ -19,28 +19,13 @@ func TestACallKnowsAtOnceThatItsCallerHasGone(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: callers are root")
 	}
-	dir := t.TempDir()
-	listener := listen(t, dir)
 	there, leave, gone := make(chan bool), make(chan struct{}), make(chan bool)
-	server := serve.Server{
-		Dispatch: func(_ context.Context, a *serve.Asked) error {
-			there <- a.Gone()
-			<-leave
-			gone <- a.Gone()
-			return nil
-		},
-		Code: func(error) int { return 0 }, Answered: func(*serve.Asked) {}, Log: io.Discard,
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		server.Serve(ctx, listener)
-	}()
-	conn, err := serve.Dial(dir, "sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, end, served := serving(t, func(_ context.Context, a *serve.Asked) error {
+		there <- a.Gone()
+		<-leave
+		gone <- a.Gone()
+		return nil
+	})
 	if err := conn.Send(serve.Call, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +37,7 @@ func TestACallKnowsAtOnceThatItsCallerHasGone(t *testing.T) {
 	if !wait.For(t, "the call goes on", gone) {
 		t.Error("a caller that has closed its connection does not count as gone")
 	}
-	stop()
-	listener.Close()
+	end()
 	<-served
 }
 
@@ -61,27 +45,36 @@ func TestAServerEndsWithACallerThatSendsNothing(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: callers are root")
 	}
-	dir := t.TempDir()
-	listener := listen(t, dir)
-	server := serve.Server{Dispatch: func(context.Context, *serve.Asked) error { return nil }, Code: func(error) int { return 0 }, Answered: func(*serve.Asked) {}, Log: io.Discard}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		server.Serve(ctx, listener)
-	}()
-	silent, err := serve.Dial(dir, "sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent, end, served := serving(t, func(context.Context, *serve.Asked) error { return nil })
 	defer silent.Close()
 	if _, err := silent.Begin(serve.Call, make([]byte, 1<<20)); err != nil { // more than the socket has room for
 		t.Fatal(err)
 	}
 	wait.Blocked(t, "serve.(*Server).converse", 1)
-	stop()
-	listener.Close()
+	end()
 	wait.For(t, "the end of the server", served)
+}
+
+// serving starts a server, and connects a caller with it. end tells the server to end, and served is closed when it has.
+func serving(t *testing.T, dispatch func(context.Context, *serve.Asked) error) (conn *serve.Conn, end func(), served <-chan struct{}) {
+	t.Helper()
+	dir := t.TempDir()
+	listener := listen(t, dir)
+	server := serve.Server{
+		Dispatch: dispatch,
+		Code:     func(error) int { return 0 }, Answered: func(*serve.Asked) {}, Log: io.Discard,
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		server.Serve(ctx, listener)
+	}()
+	conn, err := serve.Dial(dir, "sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, func() { stop(); listener.Close() }, ended
 }
 
 // listen makes the socket of a server.

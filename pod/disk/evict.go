@@ -47,8 +47,8 @@ func endProcess(ctx context.Context, q *proc.Process) error {
 
 // lockOwners returns the running processes that keep the pod running: the recorded
 // supervisor, or the processes that hold the lock if the shim died before it recorded the
-// supervisor. Only a pod that runs has one: whoever has the lock of another pod makes or removes that pod, as the server of
-// other containers does.
+// supervisor. Only a pod in the state run has a supervisor. In the other states the process with the lock makes or removes the
+// pod, and may be the server of other containers.
 func (p *podCollector) lockOwners() ([]*proc.Process, error) {
 	if sup := p.dir.shim.Supervisor; sup != nil {
 		q, err := proc.Open(sup.PID, sup.StartTime)

@@ -35,7 +35,7 @@ type Network struct {
 	want    network.Config                  // of the last look
 	have    *network.Config                 // of the machine; nil if a change has failed
 	users   *channel.Mappings               // of the user namespace to which the network belongs in the machine; or nil
-	late    error                           // names the links that the machine's type cannot have any more; nil if there are none
+	late    error                           // names the links that came after the boot of a machine whose type gets none then; nil without such links
 	used    bool                            // an app has joined the network
 	started bool                            // an app was started in it
 	forward forwarder

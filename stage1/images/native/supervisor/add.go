@@ -14,7 +14,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
-// errCallerGone is the error of an app/add or enter that was undone because nobody waits for it.
+// errCallerGone is the error of an app/add or enter that was undone because its caller has hung up.
 var errCallerGone = errors.New("the caller has gone")
 
 // add serves app/add: it makes the app's first process, blocked before its exec. If it fails,

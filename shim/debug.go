@@ -138,8 +138,12 @@ func (s *Service) runDebug(ctx context.Context, st debugStream, d pod.Debug, r *
 	if err != nil {
 		return pod.Exit{}, fmt.Errorf("debug app %s: read its spec: %w", f.ID, err)
 	}
-	q := &process{streams: streams{start.Stdin, start.Stdout, start.Stderr, start.Terminal}, bundle: f.Dir}
-	if q.stdio, err = s.opener.open(ctx, q.streams, owner{app: f.ID, bundle: f.Dir}); err != nil {
+	q := &process{streams: streams{start.Stdin, start.Stdout, start.Stderr, start.Terminal}, owner: owner{app: f.ID, bundle: f.Dir}}
+	if target, err := s.pod.Status(pod.AppID(r.App), ""); err == nil { // it has the target's users
+		o := processOf(target.Tag).owner
+		q.uid, q.gid = o.uid, o.gid
+	}
+	if q.stdio, err = s.opener.open(ctx, q.streams, q.owner); err != nil {
 		return pod.Exit{}, fmt.Errorf("debug app %s: %w", f.ID, err)
 	}
 	note := pod.DebugNote{Began: time.Now(), UID: r.UID, Login: r.Login, PID: r.PID, Image: r.Image, Digest: r.Digest}

@@ -31,8 +31,8 @@ type streams struct {
 // with states and events.
 type process struct {
 	streams
-	bundle string // of the app
-	stdio  *stdio
+	owner
+	stdio *stdio
 
 	// Of an app's first process.
 	rootfs     []*types.Mount // nil once TaskCreate was published
@@ -106,10 +106,11 @@ func (s *Service) createApp(ctx context.Context, r *task.CreateTaskRequest) (pod
 		return pod.Status{}, err
 	}
 	p := &process{
-		streams: streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal}, bundle: r.Bundle,
-		rootfs: r.Rootfs, checkpoint: r.Checkpoint,
+		streams: streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal},
+		owner:   owner{app: id, bundle: r.Bundle, uid: opts.IoUID, gid: opts.IoGID},
+		rootfs:  r.Rootfs, checkpoint: r.Checkpoint,
 	}
-	p.stdio, err = s.opener.open(ctx, p.streams, owner{app: id, bundle: r.Bundle, uid: opts.IoUID, gid: opts.IoGID})
+	p.stdio, err = s.opener.open(ctx, p.streams, p.owner)
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: %w", id, err)
 	}
@@ -185,8 +186,9 @@ func (s *Service) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 		return nil, err
 	}
 	defer release()
-	p := &process{streams: streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal}, bundle: processOf(st.Tag).bundle}
-	p.stdio, err = s.opener.open(ctx, p.streams, owner{app: id, exec: exec, bundle: p.bundle})
+	p := &process{streams: streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal}, owner: processOf(st.Tag).owner}
+	p.exec = exec
+	p.stdio, err = s.opener.open(ctx, p.streams, p.owner)
 	if err != nil {
 		return nil, fmt.Errorf("exec %s in container %s: %w", exec, id, err)
 	}

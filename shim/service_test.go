@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -455,4 +457,31 @@ func TestCloseIOIsIdempotentInEveryState(t *testing.T) {
 	closeIO()
 	b.pod.exit("a", "", 0)
 	closeIO()
+}
+
+// requirements.md#I6
+func TestTheStreamsOfAnExecBelongToTheUserOfItsAppsOptions(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give files away")
+	}
+	b := newBench(t)
+	opts, err := anypb.New(&options.Options{IoUid: 1234, IoGid: 5678})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: "a", Bundle: bundle(t), Options: opts})
+	var owner *syscall.Stat_t
+	b.pod.onAddExec = func(c pod.ExecConfig) error {
+		st, err := c.Stdio.Files()[1].Stat()
+		if err == nil {
+			owner = st.Sys().(*syscall.Stat_t)
+		}
+		return err
+	}
+	r := execRequest("a", "e")
+	r.Stdout = "file://" + filepath.Join(t.TempDir(), "log")
+	must[emptypb.Empty](b, "Exec", r)
+	if owner.Uid != 1234 || owner.Gid != 5678 {
+		t.Errorf("the output of the exec belongs to %d:%d", owner.Uid, owner.Gid)
+	}
 }

@@ -41,14 +41,18 @@ type pump struct {
 	// hangup is set if src is a terminal's master; it interprets EIO.
 	hangup *hangup
 	wide   bool // src and dst have widePipe
+	// refused is set if splice has returned errNoSplice.
+	refused bool
+	lost    int // bytes that the file did not take since its last write that succeeded
 	// holding is set while bytes of src may be in this process's memory.
 	holding atomic.Bool
 }
 
-// hangup distinguishes the two meanings of EIO from a terminal's master. While the
-// process runs, EIO means that no process has the terminal open at this moment; a
-// service manager or a getty opens it again. After the process's end, EIO is the end of
-// the stream.
+// hangup says when the stream of a terminal's master ends. While the process runs, EIO means that
+// no process has the terminal open at this moment; a service manager or a getty opens it again.
+// After the process's end, the stream ends with the bytes that are in the terminal: at EIO, or when
+// there are none although a background job has the terminal open. A read finds all bytes that
+// were written before it, because the kernel moves them to the master first (n_tty_read).
 type hangup struct{ ended atomic.Bool }
 
 // end is called when the process has ended. It interrupts a read of src, which then
@@ -58,13 +62,9 @@ func (h *hangup) end(src *os.File) {
 	_ = src.SetReadDeadline(time.Unix(1, 0))
 }
 
-// run moves the stream. If the sink fails, the rest of the stream is thrown away.
+// run moves the stream. If a pipe fails, the rest of the stream is thrown away.
 func (p *pump) run() {
-	step := p.copy
-	if p.dst.splice && p.hangup == nil {
-		step = p.splice
-	}
-	err := p.move(step)
+	err := p.move(p.carry)
 	var w *writeError
 	if errors.As(err, &w) && !errors.Is(err, os.ErrClosed) {
 		p.own.log(err).Errorf("output to %s: what follows is thrown away", p.dst.name)
@@ -94,7 +94,24 @@ func (p *pump) move(step func() error) error {
 	}
 }
 
-// splice waits for bytes and moves them inside the kernel.
+// carry moves the bytes that are there: inside the kernel if it can, and otherwise through a buffer.
+func (p *pump) carry() error {
+	if p.dst.splice && p.hangup == nil && !p.refused {
+		err := p.splice()
+		if !errors.Is(err, errNoSplice) {
+			return err
+		}
+		p.refused = true
+	}
+	return p.copy()
+}
+
+// errNoSplice is the error of splice if splice(2) is not to be had: a seccomp profile around
+// containerd denies the call, or the kernel cannot move these files' bytes.
+var errNoSplice = errors.New("splice(2) is refused")
+
+// splice waits for bytes and moves them inside the kernel. If the kernel refuses that, it returns
+// errNoSplice and has moved nothing.
 //
 // The wait for dst is nested in the wait for src, so no descriptor can be closed and its
 // number reused while the other one is waited for. Closing either file ends both waits. The
@@ -124,6 +141,8 @@ func (p *pump) splice() error {
 		return waited(p.src, err)
 	case dstErr != nil:
 		return &writeError{waited(p.dst.w, dstErr)}
+	case moveErr == unix.ENOSYS || moveErr == unix.EPERM || moveErr == unix.EINVAL:
+		return errNoSplice
 	case moveErr != nil:
 		return &writeError{os.NewSyscallError("splice", moveErr)}
 	case n == 0:
@@ -194,11 +213,30 @@ func polls(fd int) int16 {
 // copy moves the bytes that are there, through a borrowed buffer.
 func (p *pump) copy() error {
 	return p.read(func(b []byte) error {
-		if err := p.dst.write(b); err != nil {
+		err := p.dst.write(b)
+		if p.dst.file && !errors.Is(err, os.ErrClosed) {
+			p.count(len(b), err)
+			return nil
+		}
+		if err != nil {
 			return &writeError{err}
 		}
 		return nil
 	})
+}
+
+// count counts the bytes that a file did not take, and logs the first failure of a row and its end.
+func (p *pump) count(n int, err error) {
+	switch {
+	case err != nil && p.lost == 0:
+		p.own.log(err).Errorf("output to %s is thrown away until it can be written", p.dst.name)
+		fallthrough
+	case err != nil:
+		p.lost += n
+	case p.lost > 0:
+		p.own.log(nil).Warnf("output to %s goes on: up to %d bytes before this are lost", p.dst.name, p.lost)
+		p.lost = 0
+	}
 }
 
 // onTheWay reports whether there are bytes that were written to src and that the client of a fifo
@@ -265,7 +303,7 @@ func (p *pump) readOnce(fd int, b []byte) (int, error) {
 		switch {
 		case err == syscall.EINTR:
 			continue
-		case err == syscall.EIO && p.hangup != nil:
+		case p.hangup != nil && (err == syscall.EIO || err == syscall.EAGAIN):
 			if p.hangup.ended.Load() {
 				return 0, nil
 			}

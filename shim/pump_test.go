@@ -3,6 +3,7 @@ package shim
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -101,5 +102,40 @@ func TestOnlyAStreamWithMuchToCarryGetsWidePipes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A profile of seccomp around containerd, or gVisor, may deny splice(2). The kernel itself refuses it
+// for a file that was opened for appending.
+func TestOutputArrivesAlthoughSpliceIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	src, from, err := pipe(ours, ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	p := &pump{src: src, dst: &sink{name: "file", w: to, splice: true}, buffers: newBuffers(), own: &owner{}}
+	ended := make(chan struct{})
+	go func() {
+		p.run()
+		close(ended)
+	}()
+	for _, text := range []string{"one\n", "two\n"} {
+		if _, err := from.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from.Close()
+	wait.For(t, "the end of the stream", ended)
+	if text, err := os.ReadFile(path); err != nil || string(text) != "one\ntwo\n" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if !p.refused {
+		t.Error("splice was not refused, so nothing was tested")
 	}
 }

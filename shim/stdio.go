@@ -43,8 +43,8 @@ type stdio struct {
 	wanted  bool        // a client or Start has asked for the input
 	fed     bool        // the input is being moved
 	pause   *time.Timer // after it the input counts as wanted
-	console *os.File
-	size    *pod.Size // of a Resize before there was a console
+	console *os.File    // nil before Begin and after the end of its output
+	size    *pod.Size   // of a Resize before there was a console
 
 	running sync.WaitGroup // all pumps
 	carried chan struct{}  // closed when all outputs have ended
@@ -124,12 +124,21 @@ func (s *stdio) startLocked() {
 	for _, p := range ready {
 		s.running.Go(func() {
 			p.run()
+			s.hangUp()
 			s.outputEnded()
 			// Settle can look at a fifo only while it is open.
 			await(context.Background(), time.Now().Add(s.patience), p.onTheWay)
 			p.dst.done()
 		})
 	}
+}
+
+// hangUp closes a terminal whose output has ended.
+func (s *stdio) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	proc.CloseFiles(s.console)
+	s.console = nil
 }
 
 // outputEnded counts down when an output has ended.

@@ -20,6 +20,7 @@ const (
 	maxFilesKey = "max-files" // the log itself and older ones: PATH.1 is the newest of these
 	minLogSize  = bufferSize  // one write of a pump fits into an empty file
 	mostFiles   = 100
+	nextSuffix  = ".next" // of the file that is about to become the log
 )
 
 // bound is the size to which a log is limited. The zero value means no limit.
@@ -61,24 +62,25 @@ type boundedLog struct {
 
 func openBounded(path string, b bound) (*boundedLog, error) {
 	l := &boundedLog{path: path, bound: b}
-	return l, l.open(0)
+	var err error
+	l.w, l.written, err = openRegular(path, 0)
+	return l, err
 }
 
-// open opens the log. flags may have O_EXCL or O_TRUNC.
-func (l *boundedLog) open(flags int) error {
-	w, err := os.OpenFile(l.path, logFlags|flags, logMode)
+// openRegular opens a file of a log for appending, and returns its size. flags may have O_TRUNC.
+func openRegular(path string, flags int) (*os.File, int64, error) {
+	w, err := os.OpenFile(path, logFlags|flags, logMode)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	st, err := w.Stat()
 	if err == nil && !st.Mode().IsRegular() { // another one, such as /dev/null, must not be renamed
-		err = fmt.Errorf("%s is no regular file, and cannot have %s: %w", l.path, maxSizeKey, errdefs.ErrInvalidArgument)
+		err = fmt.Errorf("%s is no regular file, and cannot have %s: %w", path, maxSizeKey, errdefs.ErrInvalidArgument)
 	}
 	if err != nil {
-		return errors.Join(err, w.Close())
+		return nil, 0, errors.Join(err, w.Close())
 	}
-	l.w, l.written = w, st.Size()
-	return nil
+	return w, st.Size(), nil
 }
 
 // write appends to the log. After close it returns os.ErrClosed.
@@ -98,22 +100,36 @@ func (l *boundedLog) write(b []byte) error {
 	return err
 }
 
-// replace begins a new file. The oldest one is dropped.
+// replace begins a new file. The oldest one is dropped. The new file is opened under a name of its
+// own before any other is renamed: without a descriptor or room for it, all is as before, and the next
+// write tries again.
 func (l *boundedLog) replace() error {
-	flags := os.O_EXCL
-	if l.files == 1 {
-		flags = os.O_TRUNC
+	next := l.path
+	if l.files > 1 {
+		next += nextSuffix
 	}
+	w, size, err := openRegular(next, os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	if l.files > 1 {
+		if err := l.shift(next); err != nil {
+			return errors.Join(err, w.Close())
+		}
+	}
+	old := l.w
+	l.w, l.written = w, size
+	return old.Close()
+}
+
+// shift renames the log to the first of its older files, and next to the log.
+func (l *boundedLog) shift(next string) error {
 	for i := l.files - 1; i > 0; i-- {
 		if err := os.Rename(older(l.path, i-1), older(l.path, i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	old := l.w
-	if err := l.open(flags); err != nil {
-		return err
-	}
-	return old.Close()
+	return os.Rename(next, l.path)
 }
 
 // older returns the path of the i-th older file of a log; the 0th is the log.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // requirements.md#I3
@@ -80,5 +82,93 @@ func TestABoundThatIsNoneIsRefusedByName(t *testing.T) {
 	}
 	if got, err := parseTarget("file:///x?other=1&max-files=2"); err != nil || got.bound != (bound{}) {
 		t.Errorf("%+v, %v: other keys are ignored", got, err)
+	}
+}
+
+// A moment without descriptors, such as a burst of execs, costs the output of that moment.
+func TestALogThatCannotBeReplacedForAMomentGoesOn(t *testing.T) {
+	for _, files := range []int{1, 2} {
+		t.Run(fmt.Sprint(files, " files"), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			l, err := openBounded(path, bound{size: minLogSize, files: files})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.close()
+			p := &pump{dst: &sink{name: path, log: l, file: true}, own: &owner{}}
+			say := func(text string) {
+				t.Helper()
+				if err := p.dst.write([]byte(text)); err != nil {
+					p.count(len(text), err)
+				}
+			}
+			say(strings.Repeat("a", minLogSize))
+			withoutDescriptors(t, func() { say("while there is no descriptor\n") })
+			if p.lost == 0 {
+				t.Error("the log was replaced, so nothing was tested")
+			}
+			say("after\n")
+			if text, err := os.ReadFile(path); err != nil || string(text) != "after\n" {
+				t.Errorf("the log has %.40q, %v", text, err)
+			}
+			if text, err := os.ReadFile(older(path, 1)); files > 1 && (err != nil || len(text) != minLogSize) {
+				t.Errorf("the older file has %.40q, %v", text, err)
+			}
+			if rest, err := filepath.Glob(path + "*"); err != nil || len(rest) != files {
+				t.Errorf("files: %q, %v", rest, err)
+			}
+		})
+	}
+}
+
+// withoutDescriptors calls f while this process cannot open files.
+func withoutDescriptors(t *testing.T, f func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	low := unix.Rlimit{Cur: 3, Max: old.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			t.Error(err)
+		}
+	}()
+	f()
+}
+
+// A file on a full disk is written again when there is room.
+func TestALogOnADiskThatWasFullGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("needs a tmpfs: %v", err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	fill := filepath.Join(dir, "fill")
+	_ = os.WriteFile(fill, make([]byte, 128<<10), 0o600)
+	path := filepath.Join(dir, "log")
+	in := mkfifo(t, "in")
+	r := newRig(t, streams{stdout: "file://" + path}, owner{})
+	c := r.start("echo lost; read x <" + in + "; echo after")
+	reply, err := os.OpenFile(in, os.O_WRONLY, 0) // waits until the process has written
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Close()
+	p := r.io.outputs[0]
+	wait.Until(t, "the first line was read", func() bool { return !unread(p.src) && !p.holding.Load() })
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reply.WriteString("\n"); err != nil {
+		t.Fatal(err)
+	}
+	exitCode(t, c)
+	r.drain()
+	if text, err := os.ReadFile(path); err != nil || string(text) != "after\n" {
+		t.Errorf("the log has %q, %v", text, err)
 	}
 }

@@ -89,7 +89,7 @@ func (o *owner) log(err error) *log.Entry {
 }
 
 // open opens all streams of a process. Until ctx is done it waits for a logger that is not
-// ready yet, for loggerReady at most, and for the clients of output, for clientPause at most.
+// ready yet, for loggerReady at most, and for the clients of all output, for clientPause at most.
 // On failure nothing stays open.
 func (o *opener) open(ctx context.Context, st streams, own owner) (_ *stdio, err error) {
 	if st.terminal {
@@ -140,29 +140,31 @@ func (o *opener) openOutputs(ctx context.Context, s *stdio, st streams, own owne
 	if err != nil {
 		return fmt.Errorf("open stderr: %w", err)
 	}
+	clients := time.Now().Add(o.pause)
 	if st.terminal {
-		if err := o.openTerminal(ctx, s, out, own); err != nil {
+		if err := o.openTerminal(ctx, s, out, own, clients); err != nil {
 			return fmt.Errorf("open stdout: %w", err)
 		}
 		return nil
 	}
 	if st.stderr == st.stdout || out.kind == toLogger && errs.kind == toNothing {
-		if err := o.openOutput(ctx, s, out, own, 1, 2); err != nil {
+		if err := o.openOutput(ctx, s, out, own, clients, 1, 2); err != nil {
 			return fmt.Errorf("open stdout and stderr: %w", err)
 		}
 		return nil
 	}
-	if err := o.openOutput(ctx, s, out, own, 1); err != nil {
+	if err := o.openOutput(ctx, s, out, own, clients, 1); err != nil {
 		return fmt.Errorf("open stdout: %w", err)
 	}
-	if err := o.openOutput(ctx, s, errs, own, 2); err != nil {
+	if err := o.openOutput(ctx, s, errs, own, clients, 2); err != nil {
 		return fmt.Errorf("open stderr: %w", err)
 	}
 	return nil
 }
 
-// openOutput connects descriptors of the process with a target.
-func (o *opener) openOutput(ctx context.Context, s *stdio, t target, own owner, fds ...int) error {
+// openOutput connects descriptors of the process with a target. Until clients it waits for the
+// client of a fifo.
+func (o *opener) openOutput(ctx context.Context, s *stdio, t target, own owner, clients time.Time, fds ...int) error {
 	switch t.kind {
 	case toNothing:
 		return nil
@@ -177,7 +179,7 @@ func (o *opener) openOutput(ctx context.Context, s *stdio, t target, own owner, 
 		}
 		return nil
 	}
-	k, err := openSink(ctx, t, o.pause)
+	k, err := openSink(ctx, t, clients)
 	if err != nil {
 		return err
 	}
@@ -194,8 +196,9 @@ func (o *opener) openOutput(ctx context.Context, s *stdio, t target, own owner, 
 	return nil
 }
 
-// openTerminal prepares for the output of a console that does not exist yet.
-func (o *opener) openTerminal(ctx context.Context, s *stdio, t target, own owner) error {
+// openTerminal prepares for the output of a console that does not exist yet. Until clients it waits
+// for the client of a fifo.
+func (o *opener) openTerminal(ctx context.Context, s *stdio, t target, own owner, clients time.Time) error {
 	s.hangup = &hangup{}
 	k := &sink{name: "nowhere"}
 	switch t.kind {
@@ -209,7 +212,7 @@ func (o *opener) openTerminal(ctx context.Context, s *stdio, t target, own owner
 		k = &sink{name: t.path, w: w[1]}
 	default:
 		var err error
-		if k, err = openSink(ctx, t, o.pause); err != nil {
+		if k, err = openSink(ctx, t, clients); err != nil {
 			return err
 		}
 	}

@@ -27,6 +27,9 @@ type sink struct {
 	borrowed bool
 	// splice is set if w is a pipe or fifo in the poller.
 	splice bool
+	// file is set if w or log is a file. A write that fails says nothing about the next one: its
+	// disk may have room again, and the shim descriptors.
+	file bool
 
 	mu      sync.Mutex
 	users   int  // streams that still write
@@ -34,9 +37,9 @@ type sink struct {
 	waiting bool // done waits for a reader of the fifo
 }
 
-// openSink opens a path or file:// target. It waits for the client of a fifo, for pause at most
-// and until ctx is done.
-func openSink(ctx context.Context, t target, pause time.Duration) (*sink, error) {
+// openSink opens a path or file:// target. It waits for the client of a fifo until clients, and until
+// ctx is done.
+func openSink(ctx context.Context, t target, clients time.Time) (*sink, error) {
 	if t.kind == toFile {
 		return openLogFile(t)
 	}
@@ -49,9 +52,9 @@ func openSink(ctx context.Context, t target, pause time.Duration) (*sink, error)
 		if err != nil {
 			return nil, err
 		}
-		return &sink{name: t.path, w: w}, nil
+		return &sink{name: t.path, w: w, file: true}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, pause)
+	ctx, cancel := context.WithDeadline(ctx, clients)
 	defer cancel()
 	hold, w, err := openFifo(ctx, t.path)
 	if err != nil {
@@ -128,7 +131,7 @@ func openLogFile(t target) (*sink, error) {
 	if err := os.MkdirAll(filepath.Dir(t.path), 0o755); err != nil {
 		return nil, fmt.Errorf("directory of the log file: %w", err)
 	}
-	s := &sink{name: t.path}
+	s := &sink{name: t.path, file: true}
 	var err error
 	if t.bound != (bound{}) {
 		s.log, err = openBounded(t.path, t.bound)

@@ -133,7 +133,7 @@ func (s *stdio) feedLocked() {
 // pipe any more.
 func (p *pump) feed() {
 	defer proc.CloseFiles(p.dst.w)
-	err := p.move(p.splice)
+	err := p.move(p.carry)
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, os.ErrClosed) {
 		p.own.log(err).Error("stdin")
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -193,6 +194,31 @@ func TestATerminalThatNobodyHasOpenForAWhileGoesOn(t *testing.T) {
 	r.io.ended()
 	if s := wait.For(t, "end of the output", got); s != "before\r\nafter\r\n" {
 		t.Errorf("got %q", s)
+	}
+}
+
+// requirements.md#I5
+func TestATerminalEndsWithItsProcessAlthoughABackgroundJobHasItOpen(t *testing.T) {
+	out := mkfifo(t, "out")
+	r := newRig(t, streams{stdout: out, terminal: true}, owner{})
+	got := client(t, out)
+	c := r.terminal("(trap '' HUP; exec sleep 1000) & echo $!; seq 1 2000")
+	exitCode(t, c)
+	r.io.ended()
+	lines := strings.Split(wait.For(t, "end of the output", got), "\r\n")
+	job, err := strconv.Atoi(lines[0])
+	if err != nil {
+		t.Fatalf("no pid of the job: %q", lines[0])
+	}
+	defer func() { _ = unix.Kill(job, unix.SIGKILL) }()
+	if len(lines) != 2002 || lines[2000] != "2000" {
+		t.Errorf("%d lines, the last is %q", len(lines), lines[max(0, len(lines)-2)])
+	}
+	if err := unix.Kill(job, 0); err != nil {
+		t.Errorf("the job has ended, so nothing was tested: %v", err)
+	}
+	if err := r.io.Resize(pod.Size{Width: 1, Height: 1}); err != nil {
+		t.Errorf("resize after the end: %v", err)
 	}
 }
 

@@ -167,6 +167,25 @@ func TestExecAtATerminal(t *testing.T) {
 	})
 }
 
+// A daemon that was started at a prompt must not hold the prompt.
+func TestATerminalEndsWithItsProcessAlthoughABackgroundJobHasItOpen(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		const script = "trap '' HUP; sleep 1000 & echo last words; exit 9"
+		id := c.start(t, nil, "testprog", "sleep", "1000")
+		for name, args := range map[string][]string{
+			"exec": {"task", "exec", "-t", "--exec-id", "t", "--fifo-dir", fifoDir(c.daemon.Dir()), id, "sh", "-c", script},
+			"run":  c.runArgs([]string{"--rm", "-t"}, c.id(), "sh", "-c", script),
+		} {
+			term := newTerminal(t, 20, 50)
+			code := c.atTerminal(t, term, args...)()
+			// runc's shim loses the output of a run that ends at once.
+			if code != 9 || c.name != "runc" && !strings.Contains(term.text(), "last words\n") {
+				t.Errorf("%s: exit code %d, want 9; output %q", name, code, term.text())
+			}
+		}
+	})
+}
+
 func TestAResizeBeforeStartSticks(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)

@@ -1,9 +1,15 @@
 package integration
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 func TestCapabilitiesAreTheDefaultOnes(t *testing.T) {
@@ -61,6 +67,23 @@ func TestProcAndSysAreMaskedByDefault(t *testing.T) {
 			mkdir /sys/fs/cgroup/x 2>/dev/null || echo "cgroups are read-only"`, "sh"}, masked...)...).must(t)
 		if want := "proc/sys is read-only\nsysrq-trigger is read-only\ncgroups are read-only\n"; r.stdout != want {
 			t.Errorf("of %v and what is read-only: %q, want %q", masked, r.stdout, want)
+		}
+	})
+}
+
+func TestTheRootIsReadOnlyIfItIsAReadonlyPath(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		for _, p := range []string{"/", "//", "/."} {
+			readonly := func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
+				s.Linux.ReadonlyPaths = []string{p}
+				return nil
+			}
+			task := c.newTask(t, c.container(t, []string{"sh", "-c", "(: > /made) 2>/dev/null && exit 3; : > /dev/shm/made"}, readonly), cio.NullIO)
+			exited := c.wait(t, task)
+			if err := task.Start(c.context(t)); err != nil {
+				t.Fatalf("start %s: %v", task.ID(), err)
+			}
+			expectExit(t, exited, 0)
 		}
 	})
 }

@@ -264,6 +264,41 @@ func TestReadonlyRootAndPaths(t *testing.T) {
 	lacks(t, out, "secret")
 }
 
+// A mount on "/" does not change the root of a process, so the root's own mount has to be read-only.
+func TestTheRootIsReadOnlyIfItIsAReadonlyPath(t *testing.T) {
+	for _, p := range []string{"/", "//", "/.", "/etc/..", "/to-root", "to-root", "."} {
+		for _, user := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, user namespace %v", p, user), func(t *testing.T) {
+				volume := t.TempDir()
+				must(t, os.Chmod(volume, 0o777))
+				b := newBox(t).sh(`
+					if touch /x; then echo "/ is writable"; fi
+					touch /dev/x /volume/x; cat /proc/self/mountinfo`).mount(bindOf(volume, "/volume"))
+				must(t, os.Symlink("/", filepath.Join(b.rootfs, "to-root")))
+				b.spec.Linux.ReadonlyPaths = []string{p, "/proc/sys"}
+				b.spec.Linux.MaskedPaths = []string{"/proc/acpi", "/proc/timer_list"}
+				if user {
+					b.userNamespace(100000)
+				}
+				out := b.ok()
+				lacks(t, out, "/ is writable")
+				contains(t, lineOf(t, out, "/"), " ro,")
+				contains(t, lineOf(t, out, "/volume"), " rw,") // as with root.readonly
+			})
+		}
+	}
+}
+
+// A mask on "/" would hide nothing from the app's processes.
+func TestTheRootCannotBeMasked(t *testing.T) {
+	for _, p := range []string{"/", "//", "/.", "/etc/..", "/to-root", "to-root", "."} {
+		b := newBox(t).sh("true")
+		must(t, os.Symlink("/", filepath.Join(b.rootfs, "to-root")))
+		b.spec.Linux.MaskedPaths = []string{p}
+		contains(t, b.fails(), "mask "+p+": this is the app's root")
+	}
+}
+
 func TestHooksOfTheContainer(t *testing.T) {
 	b := newBox(t).sh("cat /left-by-hook /left-at-start")
 	b.spec.Annotations = map[string]string{"k": "v"}

@@ -180,16 +180,11 @@ func (b *Builder) hasEntered() error {
 		return fmt.Errorf("look at the root of process %d: %w", b.pid, err)
 	}
 	defer unix.Close(fd)
-	const mask = unix.STATX_MNT_ID | unix.STATX_INO
-	var its, own unix.Statx_t
-	err = inOrder(
-		func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, mask, &its) },
-		func() error { return unix.Statx(unix.AT_FDCWD, "/", 0, mask, &own) },
-	)
+	entered, err := b.root.is(fd)
 	if err != nil {
 		return fmt.Errorf("look at the root of process %d: %w", b.pid, err)
 	}
-	if its.Mnt_id != own.Mnt_id || its.Ino != own.Ino {
+	if !entered {
 		return fmt.Errorf("%w: the process has kept its root", ErrOutside)
 	}
 	return nil

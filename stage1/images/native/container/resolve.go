@@ -132,3 +132,14 @@ func (r root) resolved(fd int) (string, error) {
 	p, err := readlink(procPath(fd))
 	return path.Clean("/" + strings.TrimPrefix(p, r.path)), err
 }
+
+// is reports whether an open file is the root.
+func (r root) is(fd int) (bool, error) {
+	const mask = unix.STATX_MNT_ID | unix.STATX_INO
+	var file, own unix.Statx_t
+	err := inOrder(
+		func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, mask, &file) },
+		func() error { return unix.Statx(r.fd, "", unix.AT_EMPTY_PATH, mask, &own) },
+	)
+	return err == nil && file.Mnt_id == own.Mnt_id && file.Ino == own.Ino, err
+}

@@ -153,7 +153,7 @@ func (a *builder) closeMounts() error {
 // protect makes paths read-only and hides others.
 func (a *builder) protect() error {
 	for _, p := range a.Readonly {
-		if err := doing("make "+p+" read-only", a.onExisting(p, makeReadonly)); err != nil {
+		if err := doing("make "+p+" read-only", a.onExisting(p, a.makeReadonly)); err != nil {
 			return err
 		}
 	}
@@ -178,19 +178,36 @@ func (a *builder) onExisting(p string, protect func(fd int) error) error {
 	return protect(fd)
 }
 
-func makeReadonly(fd int) error {
+// makeReadonly covers a file with a read-only copy of its mount. The app's root is made read-only
+// itself, as for root.readonly: a process does not look for "/" in a mount that covers it.
+func (a *builder) makeReadonly(fd int) error {
+	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	isRoot, err := a.root.is(fd)
+	if err != nil {
+		return err
+	}
+	if isRoot {
+		return setAttr(fd, false, readonly)
+	}
 	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(tree)
-	if err := setAttr(tree, false, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+	if err := setAttr(tree, false, readonly); err != nil {
 		return err
 	}
 	return attach(tree, fd)
 }
 
 func (a *builder) mask(fd int) error {
+	isRoot, err := a.root.is(fd)
+	if err != nil {
+		return err
+	}
+	if isRoot {
+		return errors.New("this is the app's root, which a mount on it does not hide")
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err

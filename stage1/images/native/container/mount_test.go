@@ -273,16 +273,16 @@ func TestUserNamespace(t *testing.T) {
 	b := newBox(t).sh(`
 		cat /proc/self/uid_map; id -u; stat -c '%n %t:%T' /dev/null /dev/zero; echo x > /dev/null
 		stat -c '%u %n' /mapped/file; touch /mapped/new; cat /proc/self/mountinfo; echo a > /masked 2>&1 || true; hostname
-		cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/self/limits`)
+		cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/user/max_pid_namespaces /proc/self/limits`)
 	b.mount(bindOf(filepath.Join(hidden, "volume"), "/mapped", "ridmap"), bindOf(filepath.Join(hidden, "volume"), "/volume", "ro"))
 	b.spec.Hostname = "inside"
-	b.spec.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "7"}
+	b.spec.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "7", "user.max_pid_namespaces": "11"}
 	b.spec.Linux.MaskedPaths = []string{"/proc/acpi", "/proc/timer_list"}
 	b.spec.Linux.ReadonlyPaths = []string{"/proc/sys"}
 	b.spec.Root.Readonly = true
 	b.userNamespace(100000)
 	out := b.ok()
-	for _, want := range []string{"100000      65536\n", "\n0\n", "/dev/null 1:3\n", "/dev/zero 1:5\n", "0 /mapped/file\n", "inside\n", "\n7\n"} {
+	for _, want := range []string{"100000      65536\n", "\n0\n", "/dev/null 1:3\n", "/dev/zero 1:5\n", "0 /mapped/file\n", "inside\n", "\n7\n11\n"} {
 		contains(t, out, want)
 	}
 	contains(t, lineOf(t, out, "/dev/null"), " - devtmpfs ")

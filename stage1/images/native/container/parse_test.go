@@ -70,6 +70,7 @@ func TestSysctlsAreTheAppsOwn(t *testing.T) {
 		specs.NetworkNamespace: {Type: specs.NetworkNamespace},
 		specs.IPCNamespace:     {Type: specs.IPCNamespace},
 		specs.UTSNamespace:     {Type: specs.UTSNamespace},
+		specs.UserNamespace:    {Type: specs.UserNamespace},
 	}
 	hosts := namespaces{specs.NetworkNamespace: {Type: specs.NetworkNamespace, Path: "/proc/self/ns/net"}}
 	for _, c := range []struct {
@@ -82,6 +83,9 @@ func TestSysctlsAreTheAppsOwn(t *testing.T) {
 		{key: "kernel.shm_rmid_forced", path: "kernel/shm_rmid_forced", ns: all},
 		{key: "fs.mqueue.msg_max", path: "fs/mqueue/msg_max", ns: all},
 		{key: "kernel.domainname", path: "kernel/domainname", ns: all},
+		{key: "user.max_user_namespaces", path: "user/max_user_namespaces", ns: all},
+		{key: "user/max_inotify_watches", path: "user/max_inotify_watches", ns: all},
+		{key: "user.max_user_namespaces", err: "host's user namespace", ns: namespaces{}},
 		{key: "net.ipv4.ip_forward", err: `"net.ipv4.ip_forward" is not allowed in the host's network namespace`, ns: namespaces{}},
 		{key: "net.ipv4.ip_forward", err: "host's network namespace", ns: hosts},
 		{key: "kernel.sem", err: "host's IPC namespace", ns: hosts},

@@ -53,6 +53,10 @@ func checkSysctl(p, hostname string, ns namespaces) error {
 		if !ns.private(specs.IPCNamespace) {
 			return fmt.Errorf("is not allowed in the host's IPC namespace")
 		}
+	case area == "user":
+		if !ns.private(specs.UserNamespace) {
+			return fmt.Errorf("is not allowed in the host's user namespace")
+		}
 	case p == "kernel/domainname", p == "kernel/hostname":
 		if !ns.private(specs.UTSNamespace) {
 			return fmt.Errorf("is not allowed in the host's UTS namespace")

@@ -41,7 +41,7 @@ func (f field) append(text []byte, from reflect.Value) (_ []byte, err error) {
 	case t.Kind() == reflect.Map:
 		return f.appendMap(text, from)
 	case !isRepeated(t):
-		if from.IsZero() || t.Kind() == reflect.Slice && from.Len() == 0 {
+		if isDefault(from) {
 			return text, nil
 		}
 		return appendValue(text, f.number, from)
@@ -54,6 +54,18 @@ func (f field) append(text []byte, from reflect.Value) (_ []byte, err error) {
 		}
 	}
 	return text, nil
+}
+
+// isDefault reports whether a value is not written. Of the two zeros of floating point, reflect takes
+// both for zero, and protobuf writes the negative one.
+func isDefault(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Float64:
+		return math.Float64bits(v.Float()) == 0
+	case reflect.Slice:
+		return v.Len() == 0
+	}
+	return v.IsZero()
 }
 
 func (f field) appendMap(text []byte, from reflect.Value) (_ []byte, err error) {

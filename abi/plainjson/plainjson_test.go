@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,6 +159,129 @@ func FuzzDocumentsAreReadAndWrittenAsByEncodingJSON(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(sameOfAll)
+}
+
+// Values are written as by encoding/json, and what is written is read as by encoding/json. No text
+// has to be read for these values: they may be such as no document has.
+func FuzzValuesAreWrittenAsByEncodingJSON(f *testing.F) {
+	f.Add([]byte("\x03abc\xff\x01\x02<\xe2\x80\xa8\x00\x01\x02"))
+	f.Add(bytes.Repeat([]byte{1}, 300))
+	f.Add(bytes.Repeat([]byte{2, '&', 0xff, 0x7f, 0xf0}, 60))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		sameValue[everything](t, text)
+		sameValue[plain](t, text)
+		sameValue[fives](t, text)
+		sameValue[specs.Spec](t, text)
+		sameValue[abi.Request](t, text)
+	})
+}
+
+func sameValue[T any](t *testing.T, text []byte) {
+	t.Helper()
+	var v T
+	s := source(text)
+	s.fill(reflect.ValueOf(&v).Elem(), 6)
+	for _, v := range []any{v, &v} {
+		written, err := plainjson.Encode(v)
+		wanted, wantErr := json.Marshal(v)
+		if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() || !bytes.Equal(written, wanted) {
+			t.Fatalf("%T: %+v is written as\n%s (%v), want\n%s (%v)", v, v, written, err, wanted, wantErr)
+		}
+		if err == nil {
+			same[T](t, written)
+		}
+	}
+}
+
+// source is a text that decides the values of a document.
+type source []byte
+
+// number cuts off n bytes, and returns 0 after the end.
+func (s *source) number(n int) (v uint64) {
+	for range n {
+		v <<= 8
+		if len(*s) > 0 {
+			v |= uint64((*s)[0])
+			*s = (*s)[1:]
+		}
+	}
+	return v
+}
+
+func (s *source) bytes() []byte {
+	n := min(int(s.number(1)%32), len(*s))
+	defer func() { *s = (*s)[n:] }()
+	return bytes.Clone((*s)[:n])
+}
+
+// fill sets a value and, up to a depth, the values below it.
+func (s *source) fill(v reflect.Value, depth int) {
+	switch v.Interface().(type) {
+	case time.Time: // also of years that JSON cannot have
+		v.Set(reflect.ValueOf(time.Unix(int64(s.number(8))>>(s.number(1)%64), int64(s.number(4))).UTC()))
+		return
+	case json.RawMessage, abi.RawJSON, json.Number:
+		raws := []string{"", "null", " { \"a\" : 1 } ", "[1,", "\"<\"", "1e5", "-", "\"\xff\""}
+		v.Set(reflect.ValueOf(raws[s.number(1)%uint64(len(raws))]).Convert(v.Type()))
+		return
+	}
+	if v.Kind() == reflect.Interface {
+		if v.NumMethod() == 0 {
+			v.Set([]reflect.Value{reflect.Zero(v.Type()), reflect.ValueOf(string(s.bytes())), reflect.ValueOf(math.Float64frombits(s.number(8))), reflect.ValueOf(func() {})}[s.number(1)%4])
+		}
+		return
+	}
+	more := depth > 0
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				s.fill(v.Field(i), depth-1)
+			}
+		}
+	case reflect.Pointer:
+		if more && s.number(1)%2 == 1 {
+			v.Set(reflect.New(v.Type().Elem()))
+			s.fill(v.Elem(), depth-1)
+		}
+	case reflect.Slice:
+		if n := int(s.number(1) % 4); more && n > 0 { // 0 is nil
+			v.Set(reflect.MakeSlice(v.Type(), n-1, n-1))
+		}
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			s.fill(v.Index(i), depth-1)
+		}
+	case reflect.Map:
+		if n := s.number(1) % 4; more && n > 0 {
+			v.Set(reflect.MakeMap(v.Type()))
+			for range n - 1 {
+				key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+				s.fill(key, depth-1)
+				s.fill(value, depth-1)
+				v.SetMapIndex(key, value)
+			}
+		}
+	case reflect.String:
+		v.SetString(string(s.bytes()))
+	case reflect.Bool:
+		v.SetBool(s.number(1)%2 == 1)
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat(math.Float64frombits(s.number(8)))
+	default: // whole numbers
+		v.Set(reflect.ValueOf(s.number(8) >> (s.number(1) % 64)).Convert(v.Type()))
+	}
+}
+
+// encoding/json reads values in values down to a depth of 10000.
+func TestTheDepthOfADocumentIsLimitedAsByEncodingJSON(t *testing.T) {
+	for _, depth := range []int{9999, 10000, 10001} {
+		sameOfAll(t, []byte(strings.Repeat("[", depth)+strings.Repeat("]", depth)))
+		sameOfAll(t, []byte(strings.Repeat(`{"any":`, depth)+"1"+strings.Repeat("}", depth)))
+		sameOfAll(t, []byte(strings.Repeat(`{"unknown":`, depth)+"1"+strings.Repeat("}", depth)))
+		sameOfAll(t, []byte(strings.Repeat(`{"self":[`, depth/2)+"{}"+strings.Repeat("]}", depth/2)))
+	}
 }
 
 func TestAValueThatWasThereIsCompleted(t *testing.T) {

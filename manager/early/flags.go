@@ -129,12 +129,15 @@ func splitUnknown(fs *flag.FlagSet, args []string) (known, unknown []string) {
 }
 
 // flagName returns the name in "-name", "--name" and "-name=value", and an empty name for
-// an argument that is no flag.
+// an argument that is no flag, or that package flag refuses.
 func flagName(arg string) (name string, hasValue bool) {
 	if len(arg) < 2 || arg[0] != '-' || arg == "--" {
 		return "", false
 	}
 	name = strings.TrimPrefix(arg[1:], "-")
+	if strings.HasPrefix(name, "-") {
+		return "", false
+	}
 	name, _, hasValue = strings.Cut(name, "=")
 	return name, hasValue
 }

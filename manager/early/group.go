@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -76,7 +77,8 @@ func scanAnnotations(dec *json.Decoder) (map[string]string, error) {
 		if err != nil {
 			return nil, noEOF(err)
 		}
-		if key == "annotations" {
+		// encoding/json, with which containerd and the server read the document, ignores case.
+		if name, _ := key.(string); strings.EqualFold(name, "annotations") {
 			var annotations map[string]string
 			if err := dec.Decode(&annotations); err != nil {
 				return nil, fmt.Errorf("annotations: %w", noEOF(err))

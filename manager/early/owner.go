@@ -132,7 +132,7 @@ const (
 )
 
 // readResponse reads the frame of a response.
-func readResponse(r io.Reader) (stream uint32, payload []byte, code uint64, err error) {
+func readResponse(r io.Reader) (stream uint32, payload []byte, code int32, err error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		return 0, nil, 0, err
@@ -151,7 +151,7 @@ func readResponse(r io.Reader) (stream uint32, payload []byte, code uint64, err 
 		case f.wire == wireBytes && f.number == 1:
 			return readFields(f.bytes, func(status field) error {
 				if status.wire == wireVarint && status.number == 1 {
-					code = status.varint
+					code = int32(status.varint)
 				}
 				return nil
 			})

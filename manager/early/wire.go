@@ -3,6 +3,7 @@ package early
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"unicode/utf8"
 )
 
@@ -15,6 +16,10 @@ const (
 	wireGroupEnd
 	wireFixed32
 )
+
+// maxNumber is the largest number of a field. In a group, of which nothing is read, protobuf's library
+// accepts larger ones.
+const maxNumber = 1<<29 - 1
 
 var errWire = errors.New("not protobuf")
 
@@ -39,7 +44,7 @@ func (f field) text() (string, error) {
 func readFields(b []byte, f func(field) error) error {
 	for len(b) > 0 {
 		next, rest, err := cutField(b, 0)
-		if err != nil || next.wire == wireGroupEnd {
+		if err != nil || next.wire == wireGroupEnd || next.number > maxNumber {
 			return errWire
 		}
 		if err := f(next); err != nil {
@@ -52,13 +57,12 @@ func readFields(b []byte, f func(field) error) error {
 
 // cutField cuts the first field off a message. A group counts as one field without a value.
 func cutField(b []byte, depth int) (f field, rest []byte, err error) {
-	const maxNumber, maxDepth = 1<<29 - 1, 10000
 	tag, b, err := cutVarint(b)
 	if err != nil {
 		return f, nil, err
 	}
 	f.number, f.wire = tag>>3, tag&7
-	if f.number == 0 || f.number > maxNumber || depth > maxDepth {
+	if f.number == 0 || f.number > math.MaxInt32 {
 		return f, nil, errWire
 	}
 	length := uint64(0)
@@ -84,8 +88,14 @@ func cutField(b []byte, depth int) (f field, rest []byte, err error) {
 	return f, b[length:], nil
 }
 
+// maxDepth is the number of groups that may be around a group. It is protobuf's.
+const maxDepth = 10000
+
 // cutGroup cuts off the fields of a group and its end.
 func cutGroup(b []byte, number uint64, depth int) ([]byte, error) {
+	if depth > maxDepth {
+		return nil, errWire
+	}
 	for {
 		inner, rest, err := cutField(b, depth+1)
 		if err != nil {

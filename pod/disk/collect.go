@@ -8,6 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -94,6 +97,10 @@ func (c *Collector) collect(ctx context.Context, bundle, namespace, id string) (
 	if errors.Is(err, fs.ErrNotExist) {
 		return CollectedExit{}, nil
 	}
+	if errdefs.IsDataLoss(err) && !c.Store.knows(bundle) {
+		// The record was lost with the power. Containers of that boot have nothing but files.
+		return CollectedExit{}, unmountTree(filepath.Join(bundle, "rootfs"))
+	}
 	if err != nil {
 		return CollectedExit{}, err
 	}
@@ -123,6 +130,57 @@ func (c *Collector) collect(ctx context.Context, bundle, namespace, id string) (
 		return CollectedExit{}, fmt.Errorf("%s names pod %s, which is of namespace %s: nothing done", bundleFile, r.Pod, d.shim.Namespace)
 	}
 	return c.collectFrom(ctx, d, r, bundle, id)
+}
+
+// knows reports whether a pod of this boot may have an app or sandbox with a bundle.
+func (s *Store) knows(bundle string) bool {
+	for _, state := range []string{dirEmbryo, dirPrepare, dirRun, dirExited} {
+		names, err := readNames(s.path(state, ""))
+		if err != nil {
+			return true
+		}
+		for _, name := range names {
+			if isUUID(name) && s.mayHave(state, name, bundle) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mayHave reports whether a pod is of this boot and has an app or sandbox with a bundle, or cannot be
+// read.
+func (s *Store) mayHave(state, uuid, bundle string) bool {
+	d, err := s.open(state, uuid)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer d.close()
+	current, err := d.thisBoot()
+	if !d.mine() || err == nil && !current {
+		return false
+	}
+	bundles, err := d.bundles()
+	return err != nil || slices.Contains(bundles, bundle)
+}
+
+// bundles returns the bundles of a pod's sandbox and apps.
+func (d *Dir) bundles() (bundles []string, err error) {
+	sandbox, err := d.openSandbox()
+	if err == nil {
+		bundles = append(bundles, sandbox.record.Bundle)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	names, err := d.apps()
+	for _, name := range names {
+		a, openErr := d.openApp(name)
+		if openErr != nil {
+			return nil, openErr
+		}
+		bundles = append(bundles, a.record.Bundle)
+	}
+	return bundles, err
 }
 
 // collectFrom collects an app, and the pod if the app was its last one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -17,14 +18,46 @@ import (
 // records the paths of containerd's own cgroups, one for each controller (cgroups),
 // because relative cgroup paths of apps are below these. If Create fails, nothing remains.
 func (s *Store) Create(key Key, stage1 Stage1Record, cgroups map[string]string) (*Dir, error) {
-	d := &Dir{store: s, uuid: key.uuid(), made: true, state: dirEmbryo}
-	err := d.make(key, stage1, cgroups)
-	if err == nil {
-		return d, nil
+	boot, err := proc.BootID()
+	if err != nil {
+		return nil, err
 	}
+	d, err := s.embryo(key, boot)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.fill(boot, key, stage1, cgroups); err != nil {
+		return nil, d.undo(err)
+	}
+	return d, nil
+}
+
+// embryoTries is how often a directory is made if it is gone before it is locked. If the clock is set
+// forward, another shim may take the new directory for an abandoned one (unfilled).
+const embryoTries = 3
+
+// embryo makes a directory, locks it and moves it to the state prepare.
+func (s *Store) embryo(key Key, boot string) (d *Dir, err error) {
+	for range embryoTries {
+		d = &Dir{store: s, uuid: key.uuid(), made: true, state: dirEmbryo}
+		if err := os.Mkdir(d.Path(), 0o750); err != nil {
+			return nil, fmt.Errorf("pod %s: %w", d.uuid, err)
+		}
+		if err = d.lockNew(boot); err == nil {
+			return d, nil
+		}
+		if err = d.undo(err); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return nil, err
+}
+
+// undo removes the directory after a failure.
+func (d *Dir) undo(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoLimit)
 	defer cancel()
-	return nil, errors.Join(fmt.Errorf("pod %s: %w", d.uuid, err), d.Remove(ctx))
+	return errors.Join(fmt.Errorf("pod %s: %w", d.uuid, err), d.Remove(ctx))
 }
 
 // uuid returns the UUID of a new pod. The id of a local pod's sandbox is its UUID, because
@@ -39,14 +72,11 @@ func (k Key) uuid() string {
 // undoLimit is how long the removal of an unfinished directory may take.
 const undoLimit = 2 * time.Second
 
-// make makes the directory and fills it.
-func (d *Dir) make(key Key, stage1 Stage1Record, cgroups map[string]string) error {
+// lockNew locks a directory that this process has just made, and moves it to the state prepare. The error
+// is fs.ErrNotExist if another process has removed it.
+func (d *Dir) lockNew(boot string) (err error) {
 	path := d.Path()
-	if err := os.Mkdir(path, 0o750); err != nil {
-		return err
-	}
 	d.store.Fault("mkdir embryo")
-	var err error
 	if d.lock, err = openDir(path); err != nil {
 		return err
 	}
@@ -60,19 +90,16 @@ func (d *Dir) make(key Key, stage1 Stage1Record, cgroups map[string]string) erro
 	if d.handle, err = openHandle(path); err != nil {
 		return err
 	}
-	if err := d.move(dirPrepare); err != nil {
+	if err := d.handle.link(bootLink, boot); err != nil {
 		return err
 	}
-	return d.fill(key, stage1, cgroups)
+	d.store.Fault("link " + bootLink)
+	return d.move(dirPrepare)
 }
 
 // fill writes the files that every pod has. shim.json comes first: a collector that
 // finds an unfinished directory recognises a shim's directory by it.
-func (d *Dir) fill(key Key, stage1 Stage1Record, cgroups map[string]string) error {
-	boot, err := proc.BootID()
-	if err != nil {
-		return err
-	}
+func (d *Dir) fill(boot string, key Key, stage1 Stage1Record, cgroups map[string]string) error {
 	self := os.Getpid()
 	start, err := proc.StartTime(self)
 	if err != nil {

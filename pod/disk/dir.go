@@ -66,11 +66,31 @@ func (s *Store) open(state, uuid string) (*Dir, error) {
 	if d.handle, err = openHandle(s.path(state, uuid)); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	if err := readRecord(root, shimFile, &d.shim); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err = readRecord(root, shimFile, &d.shim)
+	if err != nil && d.lostWithPower() {
+		err = nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// lostWithPower is called if shim.json cannot be read. If the directory is of another boot, the file
+// was not on the disk when the power failed, and an empty record of that boot takes its place.
+func (d *Dir) lostWithPower() bool {
+	boot, err := d.handle.readLink(bootLink)
+	if err != nil {
+		return false
+	}
+	d.shim = shimRecord{Version: recordVersion, BootID: boot}
+	current, err := d.thisBoot()
+	if err != nil || current {
+		d.shim = shimRecord{}
+		return false
+	}
+	return true
 }
 
 // UUID returns the pod's UUID.
@@ -244,12 +264,12 @@ func (d *Dir) remove(ctx context.Context) error {
 		}
 		defer h.close()
 	}
-	if err := h.empty(shimFile, podLockFile); err != nil {
+	if err := h.empty(shimFile, podLockFile, bootLink); err != nil {
 		return err
 	}
 	d.store.Fault("remove content")
 	// Remove shim.json last, because it marks the directory as a shim's. The collector also
-	// collects a directory in which only pod.lck is left.
+	// collects a directory in which only pod.lck and the link to the boot are left.
 	if err := h.remove(".", shimFile); err != nil {
 		return err
 	}

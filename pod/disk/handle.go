@@ -64,6 +64,26 @@ func (h handle) read(name string) (text []byte, err error) {
 	return text, err
 }
 
+// link makes a symbolic link, which has a text and leads nowhere.
+func (h handle) link(name, text string) error {
+	err := h.in(".", func(dir int) error { return unix.Symlinkat(text, dir, name) })
+	if err != nil {
+		return fmt.Errorf("make the link %s: %w", filepath.Join(h.dir.Name(), name), err)
+	}
+	return nil
+}
+
+// readLink returns the text of a link.
+func (h handle) readLink(name string) (string, error) {
+	var text [64]byte
+	var n int
+	err := h.in(".", func(dir int) (err error) {
+		n, err = unix.Readlinkat(dir, name, text[:])
+		return err
+	})
+	return string(text[:max(n, 0)]), err
+}
+
 // record is readRecord.
 func (h handle) record(name string, v any) error {
 	b, err := h.read(name)

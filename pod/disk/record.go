@@ -30,6 +30,11 @@ const (
 	bundleFile = bundlefile.Record
 )
 
+// bootLink is a symbolic link in the pod directory whose text is the boot of the pod. Nothing is
+// flushed, so after a power loss the records of the last half minute are empty or have zeros. The text
+// of a short link is in its inode, which is in the file system's journal with its name.
+const bootLink = "boot"
+
 // shimRecord is $pod/shim.json.
 type shimRecord struct {
 	Version   int           `json:"version"`

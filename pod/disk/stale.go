@@ -20,6 +20,7 @@ import (
 // and the container must not wait long.
 const (
 	staleLooks       = 6 // pods of one state that were looked at and were not stale
+	staleErrors      = 6 // that are reported in full
 	staleLimit       = 2 * time.Second
 	staleEntrypoints = 500 * time.Millisecond // for each pod
 	embryoGrace      = time.Minute            // how long after a directory was made its maker may still be about to lock it
@@ -38,7 +39,9 @@ func (c *Collector) CollectStale(ctx context.Context) error {
 	var errs []error
 	for _, state := range []string{dirEmbryo, dirPrepare, dirExited, dirRun} {
 		names, err := readNames(c.Store.path(state, ""))
-		errs = append(errs, err)
+		if err != nil {
+			errs = append(errs, err)
+		}
 		rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		looks := 0
 		for _, name := range names {
@@ -49,13 +52,16 @@ func (c *Collector) CollectStale(ctx context.Context) error {
 				continue
 			}
 			found, err := c.collectStale(ctx, state, name, how{entrypoints: staleEntrypoints})
-			if err != nil {
+			switch {
+			case err != nil: // it must not keep this call from finding stale pods
 				errs = append(errs, fmt.Errorf("collect pod %s in %s: %w", name, state, err))
-			}
-			if found == (staleness{}) {
+			case found == (staleness{}):
 				looks++
 			}
 		}
+	}
+	if more := len(errs) - staleErrors; more > 0 {
+		errs = append(errs[:staleErrors], fmt.Errorf("and %d more", more))
 	}
 	return errors.Join(errs...)
 }
@@ -197,8 +203,8 @@ func (s *Store) served(state, uuid string) bool {
 	return err == nil && r.BootID == boot && proc.Alive(r.Shim.PID, r.Shim.StartTime)
 }
 
-// unfilled reports whether a directory without shim.json has no files except pod.lck and the
-// spare of shim.json. Its maker died before it could write shim.json, or its remover after it
+// unfilled reports whether a directory without shim.json has no files except pod.lck, the link to
+// its boot and the spare of shim.json. Its maker died before it could write shim.json, or its remover after it
 // had removed shim.json and before it removed pod.lck. A directory with any other file is
 // rkt's. A directory younger than embryoGrace may have a maker that is running.
 func (d *Dir) unfilled() bool {
@@ -214,7 +220,7 @@ func (d *Dir) unfilled() bool {
 		return false
 	}
 	return !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
-		return e.Name() != spareOf(shimFile) && e.Name() != podLockFile
+		return !slices.Contains([]string{spareOf(shimFile), podLockFile, bootLink}, e.Name())
 	})
 }
 

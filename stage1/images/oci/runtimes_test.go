@@ -1,12 +1,15 @@
 package oci
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
@@ -97,6 +100,51 @@ func TestOptionsOfACheckpointReachTheRuntimeAndTheRestore(t *testing.T) {
 	p.expect(0, abi.AppStop, "web")
 	a.ends(t, 137)
 	p.expect(0, abi.AppRm, "web")
+}
+
+// A stranger may have made the checkpoint, so its file gives the OCI runtime only options that a
+// checkpoint notes.
+func TestACheckpointGivesTheRuntimeNoOtherOptions(t *testing.T) {
+	called := filepath.Join(t.TempDir(), "called")
+	fakeCriu(t, "exit 0")
+	before(t, `case " $* " in *" restore "*) echo "$*" >`+called+`; exit 0 ;; esac`)
+	p := startPod(t)
+	write := func(text string) func(string) error {
+		return func(path string) error { return os.WriteFile(path, []byte(text), 0o600) }
+	}
+	for name, c := range map[string]struct {
+		make  func(path string) error
+		words string
+	}{
+		"an option":         {write("--tcp-established --lsm-profile apparmor:unconfined\n"), "--lsm-profile"},
+		"an option's value": {write("--work-path=/etc"), "--work-path=/etc"},
+		"a glob":            {write("*"), "'*'"},
+		"an argument":       {write("other"), "other"},
+		"a long text":       {write(strings.Repeat("--file-locks ", 200)), "1024 bytes"},
+		"a fifo":            {func(path string) error { return unix.Mkfifo(path, 0o600) }, "no regular file"},
+		"a directory":       {func(path string) error { return os.Mkdir(path, 0o700) }, "no regular file"},
+		"a link": {func(path string) error {
+			return errors.Join(write("--file-locks")(path+".real"), os.Symlink("rkt-oci.real", path))
+		}, "no regular file"},
+		"a broken link": {func(path string) error { return os.Symlink("absent", path) }, "no regular file"},
+	} {
+		dir := t.TempDir()
+		must(t, c.make(filepath.Join(dir, "rkt-oci")))
+		a := p.app("web", nil, "true")
+		a.call.Request.Checkpoint = &abi.Checkpoint{Path: dir}
+		if text := expectCode(t, name, 1, a.tryAdd(p.patience)); !strings.Contains(text, c.words) {
+			t.Errorf("%s: error %q, want %q", name, text, c.words)
+		}
+		if b, err := os.ReadFile(called); err == nil {
+			t.Errorf("%s: the runtime was called with %s", name, b)
+			must(t, os.Remove(called))
+		}
+		if left := p.apps(); len(left) > 0 {
+			t.Errorf("%s: state of %v is left", name, left)
+			p.expect(0, abi.AppRm, "web")
+		}
+		must(t, a.group.Remove(p.patience))
+	}
 }
 
 func TestWithoutCriuACheckpointIsRefusedWithTheReason(t *testing.T) {

@@ -141,12 +141,13 @@ with_criu() {
 	return 1
 }
 
-# look PID: succeeds if there is such a process; sets its state and its start time.
+# look PID: succeeds if there is such a process; sets its state (how), the kernel's flags (marks)
+# and its start time.
 look() {
 	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return
 	# shellcheck disable=SC2086 # fields 3 and up, after the name that the app chose
 	set -- ${stat##*) }
-	how=$1 start=${20}
+	how=$1 marks=$7 start=${20}
 }
 
 # living FILE: succeeds if the process that FILE names is running; sets pid.
@@ -156,23 +157,14 @@ living() {
 
 # executed PID: waits until the process has executed the program, because the runtime
 # returns before that: it closes its descriptors before the exec. Fails if the exec has
-# failed and that can be seen.
+# failed. The kernel knows which: runtimes fork the process, and PF_FORKNOEXEC (0x40) is set until it
+# executes a program. The names of programs, in /proc/PID too, are the app's to choose.
 executed() {
-	while look "$1" && waits "$1"; do
+	looks=0
+	while look "$1" && [ $((marks & 64)) -ne 0 ]; do
 		[ "$how" != Z ] || return 1
+		[ $((looks += 1)) -le 10 ] || sleep 0.01
 	done
-}
-
-# waits PID: succeeds while the process still executes the runtime. A program of an app may
-# be called crun, too. A process that has just ended has no command line, so it is checked
-# again: it may have executed the program since its name was read.
-waits() {
-	read -r name 2>/dev/null <"/proc/$1/comm" || return
-	case $name in
-	'runc:[2:INIT]') ;;
-	crun) [ "$how" = Z ] || grep -q "/$state/" "/proc/$1/cmdline" 2>/dev/null || { look "$1" && [ "$how" = Z ] && [ "$(cat "/proc/$1/comm")" = crun ]; } ;;
-	*) return 1 ;;
-	esac
 }
 
 # ready PID [FILE]: notes a process in FILE, and reports it.

@@ -20,9 +20,15 @@ func OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
 // OpenFD is OpenFile for a caller that needs no os.File: to make one is a system call, too.
 func OpenFD(path string, flag int) (int, error) { return open(path, flag, 0) }
 
+// OpenAt is OpenFD for a path that is relative to an open directory.
+func OpenAt(dir int, path string, flag int) (int, error) { return openAt(dir, path, flag, 0) }
+
 // ReadFile is os.ReadFile in the fewest system calls.
-func ReadFile(path string) ([]byte, error) {
-	fd, err := open(path, os.O_RDONLY, 0)
+func ReadFile(path string) ([]byte, error) { return ReadFileAt(unix.AT_FDCWD, path) }
+
+// ReadFileAt is ReadFile for a path that is relative to an open directory.
+func ReadFileAt(dir int, path string) ([]byte, error) {
+	fd, err := OpenAt(dir, path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +81,12 @@ func ReadAll(fd int) ([]byte, error) {
 // WriteFile is os.WriteFile in the fewest system calls, for a file of the kernel's that takes
 // all of a write or nothing: each line is one write.
 func WriteFile(path string, lines ...string) error {
-	fd, err := open(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0)
+	return WriteFileAt(unix.AT_FDCWD, path, lines...)
+}
+
+// WriteFileAt is WriteFile for a path that is relative to an open directory.
+func WriteFileAt(dir int, path string, lines ...string) error {
+	fd, err := openAt(dir, path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
@@ -89,7 +100,11 @@ func WriteFile(path string, lines ...string) error {
 }
 
 func open(path string, flag int, perm os.FileMode) (int, error) {
-	fd, err := again(func() (int, error) { return unix.Open(path, flag|unix.O_CLOEXEC, uint32(perm.Perm())) })
+	return openAt(unix.AT_FDCWD, path, flag, perm)
+}
+
+func openAt(dir int, path string, flag int, perm os.FileMode) (int, error) {
+	fd, err := again(func() (int, error) { return unix.Openat(dir, path, flag|unix.O_CLOEXEC, uint32(perm.Perm())) })
 	if err != nil {
 		return -1, &os.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -109,7 +108,7 @@ func randomSuffix() string {
 	return hex.EncodeToString(b[:])
 }
 
-// claim makes the cgroup's directories and locks the first one.
+// claim makes the cgroup's directories and locks the cgroup.
 func (h *hierarchies) claim(r Record) (*Group, error) {
 	dir := r.Dir()
 	for range claimTries {
@@ -117,7 +116,7 @@ func (h *hierarchies) claim(r Record) (*Group, error) {
 		if err != nil {
 			return nil, err
 		}
-		lock, st, err := lockDir(dir)
+		lock, st, err := lockDir(r.Version, dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the cgroup that existed was removed meanwhile
 		}
@@ -145,7 +144,7 @@ func (h *hierarchies) claim(r Record) (*Group, error) {
 		case made:
 			err = errors.Join(err, rmdir(dir))
 		}
-		_ = lock.Close()
+		err = errors.Join(err, unlock(lock))
 		if err != nil {
 			return nil, err
 		}
@@ -211,19 +210,6 @@ func unusedDir(dir string) error {
 	return err
 }
 
-// lockDir locks a cgroup's directory. The error unwraps to errTaken if another process has
-// locked it, and to fs.ErrNotExist if it was removed in between.
-func lockDir(dir string) (*os.File, unix.Stat_t, error) {
-	f, st, err := proc.LockStat(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_EX|unix.LOCK_NB)
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		err = fmt.Errorf("%w by another container", errTaken)
-	case f == nil && err == nil:
-		err = fs.ErrNotExist
-	}
-	return f, st, err
-}
-
 // setUp makes the new cgroup ready for processes, and writes the limits.
 func (g *Group) setUp(res *specs.LinuxResources) error {
 	if res == nil {
@@ -274,7 +260,7 @@ func RemoveStale(ctx context.Context, p Path) error {
 	if err != nil {
 		return err
 	}
-	lock, _, err := lockDir(r.Dir()) // Create makes this directory first
+	lock, _, err := lockDir(r.Version, r.Dir()) // Create makes this directory first
 	if errors.Is(err, errTaken) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -284,9 +270,9 @@ func RemoveStale(ctx context.Context, p Path) error {
 	g := newGroup(r, lock)
 	switch err := g.unused(); {
 	case errors.Is(err, errTaken):
-		return lock.Close()
+		return unlock(lock)
 	case err != nil:
-		return errors.Join(fmt.Errorf("cgroup %s: %w", path, err), lock.Close())
+		return errors.Join(fmt.Errorf("cgroup %s: %w", path, err), unlock(lock))
 	}
 	return g.Remove(ctx)
 }

@@ -41,8 +41,8 @@ type Placeholder struct {
 type Group struct {
 	record Record
 	dirs   []string // of record, without repetition
-	// lock is the directory, locked until the process that made the cgroup removes it or
-	// ends; nil in a Group from a Record. An empty cgroup that is locked is waiting for its
+	// lock is the file of the cgroup's lock, locked until the process that made the cgroup removes
+	// it or ends; nil in a Group from a Record. An empty cgroup that is locked is waiting for its
 	// first process; one that is not locked was abandoned.
 	lock *os.File
 
@@ -54,7 +54,7 @@ func newGroup(r Record, lock *os.File) *Group {
 	return &Group{record: r, dirs: distinct(r.Dirs), lock: lock, limits: &specs.LinuxResources{}}
 }
 
-// Dir returns the directory that is locked for the whole cgroup.
+// Dir returns the first directory, whose inode names the lock of the whole cgroup.
 func (r *Record) Dir() string { return r.Dirs[primary(r.Version)] }
 
 // FromRecord returns a cgroup that another process has made. It refuses a record that cannot

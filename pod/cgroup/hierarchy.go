@@ -214,7 +214,8 @@ func (h *hierarchies) record(path string) Record {
 	return r
 }
 
-// primary returns the controller whose directory is locked for the whole cgroup.
+// primary returns the controller whose directory is the first one of a cgroup: its lock has the
+// inode of that.
 func primary(version int) string {
 	if version == 2 {
 		return ""

@@ -3,14 +3,12 @@ package cgroup
 import (
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // errTaken is the error for a cgroup that another container or program uses.
@@ -54,11 +52,11 @@ func Overlaps(dir, other string) bool {
 // the group's, or above it. Each shim locks its cgroup and then looks for others, so at least
 // one of two finds the other.
 //
-// st is the state of the group's directory after it was locked.
+// st is the state of the group's directory after the cgroup was locked.
 func (g *Group) apart(h *hierarchies, st *unix.Stat_t) error {
-	dir := g.record.Dir()
+	dir, version := g.record.Dir(), g.record.Version
 	if !childless(st) {
-		below, err := lockedBelow(dir)
+		below, err := lockedBelow(version, dir)
 		if err == nil && below != "" {
 			err = fmt.Errorf("%w by another container, which has %s below it", errTaken, below)
 		}
@@ -66,9 +64,13 @@ func (g *Group) apart(h *hierarchies, st *unix.Stat_t) error {
 			return err
 		}
 	}
-	root := h.roots[primary(g.record.Version)]
+	root := h.roots[primary(version)]
 	for up := filepath.Dir(dir); up != root && len(up) > len(root); up = filepath.Dir(up) {
-		locked, err := isLocked(up)
+		st, err := lstatDir(up)
+		if err != nil {
+			return err
+		}
+		locked, err := isLocked(version, st.Ino)
 		if err != nil {
 			return err
 		}
@@ -90,29 +92,18 @@ func (h *hierarchies) contains(dir string) bool {
 	return strings.HasPrefix(filepath.Join(h.roots[controller], own[controller])+"/", dir+"/")
 }
 
-// lockedBelow returns a cgroup below a directory that a process has locked, or "".
-func lockedBelow(dir string) (string, error) {
-	subs, err := children(dir)
-	if err != nil {
-		return "", err
-	}
-	for _, sub := range subs {
-		if locked, err := isLocked(sub); err != nil || locked {
-			return sub, err
+// lockedBelow returns the name of a cgroup below a directory that a process has locked, or "".
+func lockedBelow(version int, dir string) (below string, err error) {
+	err = walk(dir, func(p place) error {
+		st, err := p.stat()
+		if err != nil || p.at == unix.AT_FDCWD { // dir itself
+			return err
 		}
-		if below, err := lockedBelow(sub); err != nil || below != "" {
-			return below, err
+		locked, err := isLocked(version, st.Ino)
+		if err == nil && locked {
+			below, err = p.name, fs.SkipAll
 		}
-	}
-	return "", nil
-}
-
-// isLocked reports whether a process has locked the directory of its cgroup. If the directory
-// is replaced meanwhile, the answer is about the one that was there.
-func isLocked(dir string) (bool, error) {
-	locked, err := proc.Locked(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
-	if isGone(err) {
-		return false, nil
-	}
-	return locked, err
+		return err
+	}, nil)
+	return below, err
 }

@@ -36,6 +36,11 @@ func (g *Group) Kill(ctx context.Context) error {
 // killOnce kills all processes that are there and waits for their end. none reports whether
 // there was no process.
 func (g *Group) killOnce(ctx context.Context) (none bool, err error) {
+	if none, done, err := g.killAtOnce(); none || err != nil {
+		return none, err
+	} else if done {
+		return g.awaitEmpty(ctx)
+	}
 	pids, err := g.killable()
 	if err != nil || len(pids) == 0 {
 		return err == nil, err
@@ -62,7 +67,7 @@ func (g *Group) killable() ([]int, error) {
 	case len(pids) > 0 && pids[0] == 0:
 		return nil, errors.New("it holds processes of a foreign PID namespace")
 	case slices.Contains(pids, os.Getpid()):
-		return nil, fmt.Errorf("this process, %d, is in it: not killed", os.Getpid())
+		return nil, errSelf()
 	}
 	return pids, nil
 }
@@ -70,9 +75,6 @@ func (g *Group) killable() ([]int, error) {
 // killAll sends SIGKILL to all present processes. It returns the processes that have not
 // ended yet. The caller closes them.
 func (g *Group) killAll() ([]*proc.Process, error) {
-	if g.killAtOnce() {
-		return g.open()
-	}
 	victims, err := g.killEach()
 	// A process that was sent SIGKILL cannot fork. If there are other processes now, prevent
 	// these from forking. This is not done earlier, because a shell that cannot fork ends
@@ -141,21 +143,6 @@ func closeAll(ps []*proc.Process) {
 	}
 }
 
-// killAtOnce writes cgroup.kill, by which the kernel kills all processes of a cgroup of
-// version 2 (since Linux 5.14). It reports whether that worked.
-func (g *Group) killAtOnce() bool {
-	if g.record.Version != 2 {
-		return false
-	}
-	err := proc.WriteFile(filepath.Join(g.record.Dirs[""], "cgroup.kill"), "1")
-	return err == nil || isGone(err) && g.empty()
-}
-
-func (g *Group) empty() bool {
-	pids, err := g.allPids()
-	return err == nil && len(pids) == 0
-}
-
 // hold prevents processes in the cgroup from forking, as far as possible. The caller must
 // call release, because a frozen process does not end.
 func (g *Group) hold() (release func() error) {
@@ -197,17 +184,12 @@ func (g *Group) thawAll() error {
 	if dir == "" {
 		return nil
 	}
-	return thawBelow(dir)
-}
-
-func thawBelow(dir string) error {
-	err := write(filepath.Join(dir, "freezer.state"), "THAWED")
-	subs, listErr := children(dir)
-	err = errors.Join(err, listErr)
-	for _, sub := range subs {
-		err = errors.Join(err, thawBelow(sub))
-	}
-	return err
+	var errs []error
+	err := walk(dir, func(p place) error {
+		errs = append(errs, p.write("freezer.state", "THAWED"))
+		return nil
+	}, nil)
+	return errors.Join(append(errs, err)...)
 }
 
 func hurriedFreeze(file string) {
@@ -222,9 +204,4 @@ func hurriedFreeze(file string) {
 }
 
 // write writes to a file of a cgroup. It is no error if the cgroup was removed meanwhile.
-func write(file, value string) error {
-	if err := proc.WriteFile(file, value); !isGone(err) {
-		return err
-	}
-	return nil
-}
+func write(file, value string) error { return unlessGone(proc.WriteFile(file, value)) }

@@ -35,7 +35,7 @@ type OOMWatch struct {
 	// mu is held during publish, so that Report returns only after all kills that another
 	// goroutine has found were published.
 	mu     sync.Mutex
-	kills  map[string]uint64 // by directory; the counts seen last
+	kills  map[uint64]uint64 // by the inode of a directory; the counts seen last
 	closed bool              // look does not publish any more
 }
 
@@ -108,8 +108,8 @@ func (w *OOMWatch) reportLocked() (found uint64) {
 	if err != nil {
 		return 0 // the cgroup is being removed
 	}
-	for dir, n := range now {
-		found += n - min(n, w.kills[dir])
+	for inode, n := range now {
+		found += n - min(n, w.kills[inode])
 	}
 	w.kills = now
 	if found > 0 {
@@ -118,14 +118,14 @@ func (w *OOMWatch) reportLocked() (found uint64) {
 	return found
 }
 
-// count returns how often the kernel has killed, by directory. On version 2 the
+// count returns how often the kernel has killed, by the inode of a directory. On version 2 the
 // count of the cgroup includes the kills below it, on version 1 only its own.
-func (w *OOMWatch) count() (map[string]uint64, error) {
-	kills := map[string]uint64{}
+func (w *OOMWatch) count() (map[uint64]uint64, error) {
+	kills := map[uint64]uint64{}
 	dir := w.group.Dir("memory")
 	if w.group.record.Version == 2 {
 		events, err := readKeyed(filepath.Join(dir, "memory.events"))
-		kills[dir] = events["oom_kill"] + events["oom_group_kill"]
+		kills[w.group.record.Inode] = events["oom_kill"] + events["oom_group_kill"]
 		return kills, err
 	}
 	return kills, countBelow(dir, kills)

@@ -191,17 +191,17 @@ func (w *OOMWatch) look(announced bool) uint64 {
 	return found
 }
 
-func countBelow(dir string, kills map[string]uint64) error {
-	control, err := readKeyed(filepath.Join(dir, "memory.oom_control"))
-	if err != nil {
+// countBelow counts the kills in a cgroup and in those below it, by their inodes.
+func countBelow(dir string, kills map[uint64]uint64) error {
+	return walk(dir, func(p place) error {
+		st, err := p.stat()
+		if err != nil {
+			return err
+		}
+		text, err := p.read("memory.oom_control")
+		kills[st.Ino] = keyed(text)["oom_kill"]
 		return err
-	}
-	kills[dir] = control["oom_kill"]
-	subs, err := children(dir)
-	for _, sub := range subs {
-		err = errors.Join(err, countBelow(sub, kills))
-	}
-	return err
+	}, nil)
 }
 
 // stuck reports whether the processes of the cgroup wait for memory.

@@ -2,17 +2,13 @@ package cgroup
 
 import (
 	"errors"
-	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Pids lists the processes in the cgroup and in the cgroups below it, sorted. A missing
@@ -57,34 +53,25 @@ func normal(pids []int) []int {
 
 // pidsBelow lists the processes of one directory and of those below it.
 func pidsBelow(dir string) ([]int, error) {
-	pids, err := pidsIn(dir)
+	var all []int
+	err := walk(dir, func(p place) error {
+		pids, err := pidsIn(p)
+		all = append(all, pids...)
+		return err
+	}, nil)
 	if err != nil {
 		return nil, err
 	}
-	subs, err := children(dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, sub := range subs {
-		more, err := pidsBelow(sub)
-		if err != nil {
-			return nil, err
-		}
-		pids = append(pids, more...)
-	}
-	return normal(pids), nil
+	return normal(all), nil
 }
 
-func pidsIn(dir string) ([]int, error) {
-	b, err := proc.ReadFile(filepath.Join(dir, "cgroup.procs"))
+func pidsIn(p place) ([]int, error) {
+	b, err := p.read("cgroup.procs")
 	if errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup
-		b, err = proc.ReadFile(filepath.Join(dir, "cgroup.threads"))
-	}
-	if isGone(err) {
-		return nil, nil
+		b, err = p.read("cgroup.threads")
 	}
 	if err != nil {
-		return nil, err
+		return nil, unlessGone(err)
 	}
 	var pids []int
 	for line := range strings.FieldsSeq(string(b)) {
@@ -95,35 +82,4 @@ func pidsIn(dir string) ([]int, error) {
 		pids = append(pids, pid)
 	}
 	return pids, nil
-}
-
-// children returns the cgroups right below one.
-func children(dir string) ([]string, error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err == nil && childless(&st) {
-		return nil, nil
-	}
-	entries, err := os.ReadDir(dir)
-	if isGone(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var dirs []string
-	for _, e := range entries {
-		if e.IsDir() {
-			dirs = append(dirs, filepath.Join(dir, e.Name()))
-		}
-	}
-	return dirs, nil
-}
-
-// childless reports whether a directory has no directories in it: it has two links.
-func childless(st *unix.Stat_t) bool { return st.Nlink == 2 }
-
-// isGone reports whether the error means that the cgroup was removed, before or after the
-// open.
-func isGone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }

@@ -32,8 +32,7 @@ func (g *Group) End(ctx context.Context) error {
 }
 
 // removeUnused removes the directories that have neither processes nor directories, and reports
-// whether that were all. The locked directory is the last one, because the path is free without
-// it.
+// whether that were all. The first directory is the last one, because the path is free without it.
 func (g *Group) removeUnused() bool {
 	for _, dir := range append(slices.Clone(g.dirs), g.record.Unified) {
 		if dir != "" && dir != g.record.Dir() && rmdir(dir) != nil {
@@ -56,9 +55,7 @@ func (g *Group) Remove(ctx context.Context) error {
 
 // removed gives up what the cgroup had besides its directories.
 func (g *Group) removed(ctx context.Context) {
-	if g.lock != nil {
-		_ = g.lock.Close()
-	}
+	_ = g.Release()
 	g.leaveScope(ctx)
 }
 
@@ -95,23 +92,28 @@ func removeBelow(ctx context.Context, dir string) error {
 		if !errors.Is(err, unix.EBUSY) {
 			return err
 		}
-		subs, err := children(dir)
-		if err != nil {
+		if err := walk(dir, nil, removeIdle); err != nil {
+			return fmt.Errorf("remove what is below %s: %w", dir, err)
+		}
+		if err := rmdir(dir); !errors.Is(err, unix.EBUSY) {
 			return err
-		}
-		for _, sub := range subs {
-			if err := removeBelow(ctx, sub); err != nil {
-				return err
-			}
-		}
-		if len(subs) > 0 {
-			if err := rmdir(dir); !errors.Is(err, unix.EBUSY) {
-				return err
-			}
 		}
 		if err := proc.Sleep(ctx, wait); err != nil {
 			pids, _ := pidsBelow(dir)
 			return fmt.Errorf("%s is busy with processes %v: %w", dir, pids, err)
+		}
+	}
+}
+
+// removeIdle removes a cgroup, unless it has processes, or cgroups below it.
+func removeIdle(parent *os.File, name string) error {
+	for {
+		switch err := unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR); err {
+		case unix.EINTR:
+		case nil, unix.EBUSY, unix.ENOENT, unix.ENODEV:
+			return nil
+		default:
+			return err
 		}
 	}
 }

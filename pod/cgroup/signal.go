@@ -31,6 +31,9 @@ func (g *Group) Signal(sig syscall.Signal) error {
 }
 
 func (g *Group) killNow() error {
+	if none, done, err := g.killAtOnce(); none || done || err != nil {
+		return err
+	}
 	if _, err := g.killable(); err != nil {
 		return err
 	}

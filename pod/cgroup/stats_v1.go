@@ -96,7 +96,7 @@ func (s *Stats) readMemoryV1(dir string) (err error) {
 		return err
 	}
 	// The kernel counts a kill only in the cgroup of the killed process.
-	kills := map[string]uint64{}
+	kills := map[uint64]uint64{}
 	if err := countBelow(dir, kills); err != nil {
 		return err
 	}

@@ -3,11 +3,6 @@ package cgroup
 import (
 	"context"
 	"fmt"
-	"os"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Take locks a cgroup of a Record whose maker has died. This process is about to kill the
@@ -16,25 +11,26 @@ import (
 // to another container, and an error if a running container has a cgroup below. Remove and
 // Release release the lock.
 func (g *Group) Take(ctx context.Context) (bool, error) {
-	dir := g.record.Dir()
-	lock, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if isGone(err) {
-		return true, nil // other hierarchies may still have it
-	}
-	if err != nil {
-		return false, fmt.Errorf("cgroup %s: %w", g.Path(), err)
+	inode := g.record.Inode
+	if inode == 0 { // the record of an early release
+		st, err := lstatDir(g.record.Dir())
+		if err != nil {
+			return isGone(err), unlessGone(err) // other hierarchies may still have it
+		}
+		inode = st.Ino
 	}
 	if g.Replaced() {
-		return false, lock.Close()
+		return false, nil
 	}
-	if err := proc.FlockUntil(ctx, lock, unix.LOCK_EX); err != nil {
-		return false, fmt.Errorf("lock cgroup %s: %w", g.Path(), err)
+	lock, err := awaitLock(ctx, g.record.Version, inode)
+	if err != nil {
+		return false, fmt.Errorf("cgroup %s: %w", g.Path(), err)
 	}
 	g.lock = lock
 	if g.Replaced() { // the cgroup was removed and made again during the wait
 		return false, g.Release()
 	}
-	below, err := lockedBelow(dir)
+	below, err := lockedBelow(g.record.Version, g.record.Dir())
 	if err == nil && below != "" {
 		err = fmt.Errorf("a living container has the cgroup %s below it: not killed", below)
 	}
@@ -50,7 +46,7 @@ func (g *Group) Release() error {
 	if g.lock == nil {
 		return nil
 	}
-	err := g.lock.Close()
+	err := unlock(g.lock)
 	g.lock = nil
 	return err
 }

@@ -3,6 +3,7 @@ package container
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -114,7 +115,9 @@ func (m *mount) parameters() (p []parameter, ok bool) {
 		{unix.MS_MANDLOCK, "mand"},
 	} {
 		if rest&w.flag != 0 {
-			p = append(p, parameter{key: w.word, flag: true})
+			if w.flag != unix.MS_RDONLY || !slices.Contains(reconfigured, m.Type) { // the mount itself is read-only all the same
+				p = append(p, parameter{key: w.word, flag: true})
+			}
 			rest &^= w.flag
 		}
 	}

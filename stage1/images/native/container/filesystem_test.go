@@ -21,6 +21,7 @@ func TestParametersOfFilesystems(t *testing.T) {
 		{mount{Type: "tmpfs", Flags: unix.MS_NOSUID | unix.MS_NOATIME, Data: "mode=755,inode64"},
 			[]parameter{{"mode", "755", false}, {"inode64", "", true}}},
 		{mount{Type: "sysfs", Flags: unix.MS_RDONLY | unix.MS_SYNCHRONOUS}, []parameter{{"ro", "", true}, {"sync", "", true}}},
+		{mount{Type: "debugfs", Flags: unix.MS_RDONLY, Data: "gid=1"}, []parameter{{"gid", "1", false}}},
 		{mount{Type: "tmpfs", Data: `context="s:t:l:c1,c2",mode=1`},
 			[]parameter{{"context", "s:t:l:c1,c2", false}, {"mode", "1", false}}},
 		{mount{Type: "tmpfs", Data: `empty=,`}, []parameter{{"empty", "", false}}},

@@ -96,7 +96,7 @@ func (a *builder) suits(m *mount, target int, made, ordinary bool) error {
 
 // heldMount is a mount of an earlier entry that is not finished yet.
 type heldMount struct {
-	destination string
+	entry       *mount
 	fd          int
 	readonlyEnd bool // make it read-only when all mounts are done
 }
@@ -143,7 +143,7 @@ func (a *builder) complete(m *mount, fd int) error {
 		return later.Flags&unix.MS_REMOUNT != 0 && later.Destination == m.Destination
 	})
 	if remounted || m.ReadonlyEnd {
-		a.held = append(a.held, heldMount{m.Destination, fd, m.ReadonlyEnd})
+		a.held = append(a.held, heldMount{m, fd, m.ReadonlyEnd})
 	}
 	return nil
 }
@@ -172,10 +172,10 @@ func (a *builder) bind(m *mount) error {
 func (a *builder) remount(m *mount) error {
 	for i := len(a.held) - 1; i >= 0; i-- {
 		h := &a.held[i]
-		if h.destination != m.Destination {
+		if h.entry.Destination != m.Destination {
 			continue
 		}
-		if err := unix.Mount(m.Source, procPath(h.fd), m.Type, m.Flags, m.Data); err != nil {
+		if err := unix.Mount(m.Source, procPath(h.fd), m.Type, m.remountFlags(h.entry), m.Data); err != nil {
 			return err
 		}
 		h.readonlyEnd = h.readonlyEnd || m.ReadonlyEnd

@@ -420,8 +420,8 @@ func TestPropagationOfTheRoot(t *testing.T) {
 }
 
 // Without MS_BIND the kernel would change the file system of the host, for everybody.
-func TestARemountOfABindMountByItsTypeLeavesTheHostsFileSystemAlone(t *testing.T) {
-	for _, kind := range []string{"bind", "rbind"} {
+func TestARemountOfABindMountLeavesTheHostsFileSystemAlone(t *testing.T) {
+	for _, kind := range []string{"bind", "rbind", "none", ""} {
 		volume := t.TempDir()
 		must(t, unix.Mount("volume", volume, "tmpfs", 0, ""))
 		t.Cleanup(func() { must(t, unix.Unmount(volume, unix.MNT_DETACH)) })

@@ -23,6 +23,9 @@ func (m *mountPlanner) cgroup(planned *mount) error {
 	}
 	if m.cgroup2 {
 		planned.Type, planned.Source = "cgroup2", "cgroup"
+		if err := m.keepCgroup2(planned); err != nil {
+			return err
+		}
 		return m.ownCgroup2(planned, dirs)
 	}
 	if planned.Data != "" { // there is no file system that could refuse it
@@ -35,6 +38,17 @@ func (m *mountPlanner) cgroup(planned *mount) error {
 		}
 	}
 	return nil
+}
+
+// keepCgroup2 adds the options of the host's cgroup2 to a mount of it. In a new cgroup namespace the
+// kernel ignores options.
+func (m *mountPlanner) keepCgroup2(planned *mount) error {
+	if m.config.CgroupNamespace {
+		return nil
+	}
+	options, err := m.hostCgroup2()
+	planned.Data = addData(planned.Data, options)
+	return err
 }
 
 // ownCgroup2 prepares a bind mount of the app's cgroup. It is used if the app's user

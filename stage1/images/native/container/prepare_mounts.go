@@ -25,6 +25,8 @@ type mountPlanner struct {
 	shared   bool // mounts may propagate to the host
 	cgroup2  bool // the host has only version 2
 	idmaps   []idmap
+	// hostCgroup2 returns the options of the host's cgroup2.
+	hostCgroup2 func() (string, error)
 }
 
 // idmap is a user namespace with a pair of mappings.
@@ -35,7 +37,7 @@ type idmap struct {
 
 // filesystem plans the app's root, mounts and devices.
 func (p *Prepared) filesystem(c *config, spec *specs.Spec, r *abi.Request) error {
-	m := &mountPlanner{prepared: p, config: c, spec: spec, request: r, options: newOptionParser()}
+	m := &mountPlanner{prepared: p, config: c, spec: spec, request: r, options: newOptionParser(), hostCgroup2: hostCgroup2}
 	defer m.close()
 	if err := m.root(); err != nil {
 		return err
@@ -277,7 +279,11 @@ func (m *mountPlanner) filesystemMount(planned *mount, s specs.Mount, o *mountOp
 	switch s.Type {
 	case "cgroup":
 		return m.cgroup(planned)
-	case "proc", "sysfs", "cgroup2":
+	case "cgroup2":
+		if err := m.keepCgroup2(planned); err != nil {
+			return err
+		}
+	case "proc", "sysfs":
 	case "tmpfs":
 		// Make it read-only later, because mount points and copied files still have to be
 		// made in it.

@@ -140,7 +140,7 @@ func (a *builder) closeMounts() error {
 	for _, h := range a.held {
 		if h.readonlyEnd {
 			if err := setAttr(h.fd, false, readonly); err != nil {
-				return fmt.Errorf("make the mount on %s read-only: %w", h.destination, err)
+				return fmt.Errorf("make the mount on %s read-only: %w", h.entry.Destination, err)
 			}
 		}
 	}

@@ -27,7 +27,8 @@
 // LookPath finds a program. OpenTerminal and Slave open a terminal. Send and Receive pass
 // descriptors between processes, Inherited finds those that this process was given, and
 // Memory makes a file of a text that another process will read. Control and WaitRead make
-// system calls with the descriptor of an os.File, and Lock takes a flock.
+// system calls with the descriptor of an os.File, Lock takes a flock, and RemoveAll removes a tree of
+// any depth.
 //
 // The package knows no pod, no app and no stage1, and writes no file.
 package proc

@@ -10,6 +10,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // unmountTree unmounts everything that is mounted at or below a path.
@@ -36,7 +38,7 @@ func removeMounted(dir string) error {
 	if err := UnmountBelow(dir); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	return proc.RemoveAll(dir)
 }
 
 func unmountMounts(path string, private bool) error {

@@ -11,6 +11,8 @@ import (
 	"github.com/containerd/containerd/api/types"
 	continuity "github.com/containerd/continuity/fs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // IDFile is the file in an app's directory with the name of the tree that the app has. It has
@@ -122,11 +124,11 @@ func (r *Rootfs) Give(uid, gid int) error {
 // Remove removes the files that Rootfs has made. Nothing may be mounted any more. The removal
 // of the pod's directory does the same.
 func (r *Rootfs) Remove() error {
-	return errors.Join(r.removeOverlay(), os.RemoveAll(filepath.Join(r.dir, copyDir)), os.RemoveAll(filepath.Join(r.dir, IDFile)))
+	return errors.Join(r.removeOverlay(), proc.RemoveAll(filepath.Join(r.dir, copyDir)), os.RemoveAll(filepath.Join(r.dir, IDFile)))
 }
 
 func (r *Rootfs) removeOverlay() error {
-	return errors.Join(os.RemoveAll(filepath.Join(r.dir, upperDir)), os.RemoveAll(filepath.Join(r.dir, workDir)))
+	return errors.Join(proc.RemoveAll(filepath.Join(r.dir, upperDir)), proc.RemoveAll(filepath.Join(r.dir, workDir)))
 }
 
 // ofApp reports whether the collector looks for the file treeStoreID in a directory.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
@@ -336,5 +337,5 @@ func removeAll(dir string) error {
 	if err := disk.UnmountBelow(dir); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	return proc.RemoveAll(dir)
 }

@@ -3,6 +3,7 @@ package stage1
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
-	"golang.org/x/sys/unix"
 )
 
 // DefaultPath is the PATH of entrypoints if the shim has none.
@@ -151,16 +151,18 @@ func SearchPath() string {
 }
 
 // document writes a file that is removed after the call, and returns its path. Only root
-// may read it, because it has environments of containers. If the disk is full or read-only,
+// may read it, because it has environments of containers. If the disk is full, read-only or broken,
 // the file is in memory, because without a request no stage1 could end a pod.
 func (k *Call) document(pattern string, text []byte) (string, error) {
 	path, err := k.documentOnDisk(pattern, text)
-	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS} {
-		if errors.Is(err, full) {
-			return k.documentInMemory(pattern, text)
-		}
+	if err == nil || errors.Is(err, fs.ErrNotExist) { // a pod that is gone needs no call
+		return path, err
 	}
-	return path, err
+	path, memoryErr := k.documentInMemory(pattern, text)
+	if memoryErr != nil {
+		return "", errors.Join(err, memoryErr)
+	}
+	return path, nil
 }
 
 func (k *Call) documentOnDisk(pattern string, text []byte) (string, error) {

@@ -1,7 +1,10 @@
 package stage1
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -41,5 +44,28 @@ func TestARequestNeedsNoRoomOnTheDisk(t *testing.T) {
 	k.close()
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the document is there after the call")
+	}
+}
+
+// A disk that is full, read-only or broken must not keep a stage1 from ending a pod.
+func TestADocumentThatTheDiskDoesNotTakeIsInMemory(t *testing.T) {
+	noDirectory := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(noDirectory, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := &Call{Call: pod.Call{Dir: noDirectory}}
+	path, err := k.document("request-*", []byte("text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range k.memory {
+		defer f.Close()
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "text" || !strings.HasPrefix(path, "/proc/") {
+		t.Errorf("%s has %q, %v", path, text, err)
+	}
+	k.Dir = filepath.Join(t.TempDir(), "gone")
+	if path, err := k.document("request-*", nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in a pod that is gone: %q, %v", path, err)
 	}
 }

@@ -1,12 +1,15 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
@@ -76,6 +79,47 @@ func TestAnExitInContainerdsAbsenceIsKept(t *testing.T) {
 		s := deleteTask(t, c.context(t), task)
 		if s.ExitCode() != 42 {
 			t.Errorf("exit code %d", s.ExitCode())
+		}
+	})
+}
+
+// containerd waits five seconds for the server of each task when it starts, and then calls `delete`. A
+// server that was stopped for longer, by a signal or by a node without time for it, is spoken to by
+// nothing else.
+func TestAServerThatStopsWhileContainerdStartsLeavesNothing(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		goesOn := map[string]bool{"goes on later": true}
+		if *longFlag {
+			goesOn["never goes on"] = false // it is killed after 40 seconds
+		}
+		for name, later := range goesOn {
+			id := c.start(t, nil, "testprog", "sleep", "1000")
+			server := c.shim(t, id)
+			c.restart(t, func() {
+				if err := unix.Kill(server, unix.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				wait.Observe(t, "the server is stopped", func() (bool, string) {
+					status := read(t, fmt.Sprintf("/proc/%d/status", server))
+					return strings.Contains(status, "State:\tT"), status
+				})
+			})
+			wait.Observe(t, "containerd has given up on the server", func() (bool, string) {
+				list := c.ctr(t, "task", "ls").stdout
+				return !strings.Contains(list, id), list
+			})
+			if later {
+				if err := unix.Kill(server, unix.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+			}
+			deadline := time.Now().Add(2 * time.Minute)
+			for !errors.Is(unix.Kill(server, 0), unix.ESRCH) && time.Now().Before(deadline) {
+				time.Sleep(50 * time.Millisecond)
+			}
+			c.ctr(t, "container", "rm", id).must(t)
+			c.expectNothingLeft(t)
+			t.Logf("a server that %s has left nothing", name)
 		}
 	})
 }

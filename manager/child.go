@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -21,7 +22,7 @@ import (
 // process with a thread that hangs there does not end, not even by SIGKILL, and containerd
 // waits for the end of this process. If the budget ends first, the child goes on for
 // finishBudget, or until the unmount returns.
-func collectInChild(ctx context.Context, argv0, bundle string, f *early.Flags) (Exit, error) {
+func collectInChild(ctx context.Context, argv0, bundle string, f *early.Flags, answered bool) (Exit, error) {
 	answer, err := newReader(ctx)
 	if err != nil {
 		return Exit{}, err
@@ -32,7 +33,7 @@ func collectInChild(ctx context.Context, argv0, bundle string, f *early.Flags) (
 		return Exit{}, err
 	}
 	defer stderr.shut()
-	child, err := startChild(argv0, bundle, f, []*os.File{nil, answer.w, stderr.w}, early.CollectAction)
+	child, err := startChild(argv0, bundle, f, []*os.File{nil, answer.w, stderr.w}, early.CollectAction, strconv.FormatBool(answered))
 	if err != nil {
 		return Exit{}, err
 	}
@@ -56,7 +57,7 @@ func collectInChild(ctx context.Context, argv0, bundle string, f *early.Flags) (
 
 // startChild starts this program with another action, in a session of its own.
 func startChild(argv0, bundle string, f *early.Flags, files []*os.File, action ...string) (*os.Process, error) {
-	args := append([]string{argv0, "-namespace", f.Namespace, "-id", f.ID, "-bundle", bundle}, action...)
+	args := append([]string{argv0, "-namespace", f.Namespace, "-id", f.ID, "-bundle", bundle, "-socket", f.Socket}, action...)
 	child, err := os.StartProcess("/proc/self/exe", args,
 		&os.ProcAttr{Dir: "/", Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
@@ -78,8 +79,12 @@ func (p *Program) runCollect(ctx context.Context, f *early.Flags, stdout *os.Fil
 	if err == nil {
 		err = exit.write(stdout)
 	}
-	if exit.Rest == "" || err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return err
+	}
+	answered := f.Argument == strconv.FormatBool(true)
+	if exit.Rest == "" || !exit.Left && answered {
+		return errors.Join(err, early.RemoveStaleSocket(ctx, f.Socket))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -88,7 +93,7 @@ func (p *Program) runCollect(ctx context.Context, f *early.Flags, stdout *os.Fil
 	if err := stdout.Close(); err != nil {
 		return err
 	}
-	return p.Collector.Finish(ctx, exit.Rest)
+	return p.finish(ctx, f, exit.Rest)
 }
 
 // finishInChild starts a process that finishes the work of `delete` after its answer.
@@ -106,7 +111,15 @@ func finishInChild(argv0, bundle string, f *early.Flags, rest string) error {
 func (p *Program) runFinish(ctx context.Context, f *early.Flags) error {
 	ctx, cancel := context.WithTimeout(ctx, finishBudget)
 	defer cancel()
-	return p.Collector.Finish(ctx, f.Argument)
+	return p.finish(ctx, f, f.Argument)
+}
+
+// finish asks the server once more, which may have been too slow for `delete`, and does the work that
+// is left. Nobody else speaks to a server that containerd has given up on, so one that does not answer
+// is killed.
+func (p *Program) finish(ctx context.Context, f *early.Flags, rest string) error {
+	_, answered := askOwner(ctx, f.Socket, f.ID, hangsAfter)
+	return errors.Join(p.Collector.Finish(ctx, rest, !answered), early.RemoveStaleSocket(ctx, f.Socket))
 }
 
 // reader is a pipe that a child writes to.

@@ -28,8 +28,10 @@ type Exit struct {
 	PID    uint32 // 0 if unknown
 	Status uint32
 	At     time.Time // zero if no exit was recorded: Status means nothing then
-	// Rest is the argument of Finish. If it is empty, Finish need not be called.
+	// Rest is the argument of Finish, which must be called if Left is set. It is empty if there was
+	// nothing to collect.
 	Rest string
+	Left bool
 }
 
 // Collector removes an app and what belongs to it, after its server has ended.
@@ -41,12 +43,12 @@ type Collector interface {
 	// other apps. It is also called while the pod's server is running, after every
 	// ordinary Delete.
 	//
-	// An Exit with a Rest means that work is left which takes longer than ctx. The error
-	// is nil then if nothing of the container itself is left.
+	// Left means that work is left which takes longer than ctx. The error is nil then if
+	// nothing of the container itself is left.
 	Collect(ctx context.Context, bundle, namespace, id string) (Exit, error)
 	// Finish does the work that Rest names. It may be called in another process, and
-	// after the bundle was removed.
-	Finish(ctx context.Context, rest string) error
+	// after the bundle was removed. If the server hangs, Finish kills it first.
+	Finish(ctx context.Context, rest string, hangs bool) error
 }
 
 // delete removes a container whose connection was closed, and writes a DeleteResponse
@@ -61,11 +63,13 @@ func (p *Program) delete(ctx context.Context, argv0 string, f *early.Flags, stdo
 	}
 	socket := early.SocketOf(bundle, f)
 	var exit *Exit
+	answered := true
+	f.Socket = socket // of children
 	if early.IsCalledFrom(bundle) {
-		exit = askOwner(ctx, socket, f.ID)
+		exit, answered = askOwner(ctx, socket, f.ID, early.OwnerAnswerLimit)
 	}
-	collected, err := p.collect(ctx, argv0, bundle, f)
-	if collected.Rest != "" {
+	collected, err := p.collect(ctx, argv0, bundle, f, answered)
+	if collected.Rest != "" && (collected.Left || !answered) {
 		err = errors.Join(err, finishInChild(argv0, bundle, f, collected.Rest))
 	}
 	if err != nil {
@@ -82,12 +86,12 @@ func (p *Program) delete(ctx context.Context, argv0 string, f *early.Flags, stdo
 
 // collect calls the collector and returns within the budget, because containerd needs an
 // answer. It collects in a child process if something has to be unmounted.
-func (p *Program) collect(ctx context.Context, argv0, bundle string, f *early.Flags) (Exit, error) {
+func (p *Program) collect(ctx context.Context, argv0, bundle string, f *early.Flags, answered bool) (Exit, error) {
 	if p.Collector == nil {
 		return Exit{}, nil
 	}
 	if hasMounts(bundle) {
-		return collectInChild(ctx, argv0, bundle, f)
+		return collectInChild(ctx, argv0, bundle, f, answered)
 	}
 	type result struct {
 		exit Exit

@@ -123,7 +123,7 @@ func TestDeleteLeavesAProcessBehindForTheRest(t *testing.T) {
 				d.mounted("ns", "c1")
 			}
 			finished := filepath.Join(t.TempDir(), "finished")
-			c.plan.Exit.Rest = finished
+			c.plan.Exit.Rest, c.plan.Exit.Left = finished, true
 			d.plan("ns", "c1", c.plan)
 			out := d.delete("ns", "c1")
 			if exists(finished) {

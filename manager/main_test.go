@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -180,10 +181,10 @@ func (fakeCollector) Collect(_ context.Context, bundle, namespace, id string) (E
 // mayFinish ends the name of the file for which Finish waits.
 const mayFinish = ".may"
 
-// Finish makes the file that rest names, when the test lets it.
-func (fakeCollector) Finish(_ context.Context, rest string) error {
+// Finish writes to the file that rest names whether the server hangs, when the test lets it.
+func (fakeCollector) Finish(_ context.Context, rest string, hangs bool) error {
 	for began := time.Now(); !exists(rest+mayFinish) && time.Since(began) < wait.Patience; {
 		time.Sleep(10 * time.Millisecond)
 	}
-	return os.WriteFile(rest, nil, 0o600)
+	return os.WriteFile(rest, strconv.AppendBool(nil, hangs), 0o600)
 }

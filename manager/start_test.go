@@ -2,9 +2,12 @@ package manager
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -129,7 +132,7 @@ func TestSocketDirectoryIsHonouredRememberedAndPrivate(t *testing.T) {
 	if filepath.Dir(path) != d.socketDir {
 		t.Fatalf("socket %s is not in %s", path, d.socketDir)
 	}
-	for p, want := range map[string]os.FileMode{d.socketDir: os.ModeDir | 0o700, path: os.ModeSocket | 0o600} {
+	for p, want := range map[string]os.FileMode{d.socketDir: os.ModeDir | 0o700, path: os.ModeSocket | os.ModeSticky | 0o600} {
 		if st, err := os.Stat(p); err != nil || st.Mode() != want {
 			t.Errorf("%s has mode %v, %v; want %v", p, st.Mode(), err, want)
 		}
@@ -293,8 +296,10 @@ func TestWhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
 		write(t, at(name)+early.LockSuffix, nil)
 	}
 	left("killed")
-	left("others") // runc's: no lock
-	os.Remove(at("others") + early.LockSuffix)
+	left("others") // runc's: no lock, and no mark in its mode
+	if err := errors.Join(os.Remove(at("others")+early.LockSuffix), os.Chmod(at("others"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	write(t, at("alone")+early.LockSuffix, nil)
 	works, err := early.ClaimSocket(at("works")) // a `start` at work
 	if err != nil {
@@ -479,4 +484,38 @@ func TestCoreSchedulingGivesTheServerACookie(t *testing.T) {
 	}
 	d.succeeded(out)
 	d.killLater(string(out.stdout))
+}
+
+// containerd calls no `delete` for a server that dies before containerd has connected to it. Sockets of other
+// shims have the same kind of name.
+func TestASweepRemovesTheSocketsOfDeadServersOfThisProgramOnly(t *testing.T) {
+	dir := t.TempDir()
+	c, err := early.ClaimSocket(filepath.Join(dir, "dead"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Release()
+	serves, err := early.ClaimSocket(filepath.Join(dir, "serves"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, err := net.FileListener(serves.Listener)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer serving.Close()
+	serves.Release()
+	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "other"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.SetUnlinkOnClose(false)
+	other.Close()
+	if err := early.SweepSockets(dir); err != nil {
+		t.Error(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if want := []string{filepath.Join(dir, "other"), filepath.Join(dir, "serves")}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("left: %q, %v; want %q", left, err, want)
+	}
 }

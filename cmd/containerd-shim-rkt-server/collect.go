@@ -63,13 +63,13 @@ func (collector) Collect(ctx context.Context, bundle, namespace, id string) (man
 	if err == nil { // no process writes to the loggers any more
 		err = shim.EndLoggers(ctx, bundle, time.Since(began))
 	}
-	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At, Rest: exit.Rest}, err
+	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At, Rest: exit.Rest, Left: exit.Left}, err
 }
 
-func (collector) Finish(ctx context.Context, rest string) error {
+func (collector) Finish(ctx context.Context, rest string, hangs bool) error {
 	s, err := openStores()
 	if err != nil {
 		return err
 	}
-	return s.collector().Finish(ctx, rest)
+	return s.collector().Finish(ctx, rest, hangs)
 }

@@ -53,4 +53,4 @@ func (collector) Collect(context.Context, string, string, string) (manager.Exit,
 	return manager.Exit{}, nil
 }
 
-func (collector) Finish(context.Context, string) error { return nil }
+func (collector) Finish(context.Context, string, bool) error { return nil }

@@ -172,7 +172,7 @@ func (f *Front) foundNothing(fl *Flags, stdout *os.File) bool {
 	}
 	socket := SocketOf(bundle, fl)
 	if IsCalledFrom(bundle) {
-		owner, err := AskOwner(socket, fl.ID)
+		owner, err := AskOwner(socket, fl.ID, OwnerAnswerLimit)
 		switch {
 		case errors.Is(err, ErrNoServer):
 		case err != nil || !owner.HasNot || owner.PID == 0 || owner.StartedFor(fl.ID):

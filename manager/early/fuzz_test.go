@@ -123,14 +123,14 @@ func FuzzMessagesAreWrittenAsByProtobuf(f *testing.F) {
 		if !at.IsZero() && !bytes.Equal(got.Bytes(), encoded(t, want)) {
 			t.Fatalf("%v is written as %q", want, got.Bytes())
 		}
-		call := appendCall(nil, pid, "State", id)
+		call := appendCall(nil, pid, "State", id, OwnerAnswerLimit)
 		state, err := proto.Marshal(&task.StateRequest{ID: id})
 		if err != nil {
 			return // not UTF-8, and no name of a container
 		}
 		var request ttrpc.Request
 		if err := proto.Unmarshal(call[headerSize:], &request); err != nil || len(request.ProtoReflect().GetUnknown()) > 0 ||
-			request.Service != taskService || request.Method != "State" || request.TimeoutNano != int64(ownerAnswerLimit) {
+			request.Service != taskService || request.Method != "State" || request.TimeoutNano != int64(OwnerAnswerLimit) {
 			t.Fatalf("%q is the call %v (%v)", call, &request, err)
 		}
 		var of task.StateRequest

@@ -65,10 +65,10 @@ func waitForLock(path string) (*GroupLock, error) {
 	}
 }
 
-// tryLockGroup takes the lock of the socket at path. It returns nil if the file of the
-// lock does not exist or another process holds the lock.
-func tryLockGroup(path string) (*GroupLock, error) {
-	lock, err := lockFile(path+LockSuffix, 0, unix.LOCK_EX|unix.LOCK_NB)
+// tryLockGroup takes the lock of the socket at path. It returns nil if another process holds the
+// lock or, without O_CREATE in open, if the file of the lock does not exist.
+func tryLockGroup(path string, open int) (*GroupLock, error) {
+	lock, err := lockFile(path+LockSuffix, open, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -35,9 +35,9 @@ func (o Owner) StartedFor(id string) bool {
 	return err == nil && i > 0 && i < len(args) && args[i] == id
 }
 
-// ownerAnswerLimit is how long a server may take to say whether it has a container.
+// OwnerAnswerLimit is how long a server may usually take to say whether it has a container.
 // The server answers from memory.
-const ownerAnswerLimit = 500 * time.Millisecond
+const OwnerAnswerLimit = 500 * time.Millisecond
 
 // Streams of the calls of AskOwner.
 const (
@@ -47,8 +47,8 @@ const (
 
 // AskOwner asks the server at a socket whether it has a container, and for its pid: it makes
 // the calls State and Connect, both at once, in ttrpc's frames. The error is ErrNoServer if
-// there is no server.
-func AskOwner(path, id string) (Owner, error) {
+// there is no server, and os.ErrDeadlineExceeded if the server does not answer within limit.
+func AskOwner(path, id string, limit time.Duration) (Owner, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return Owner{}, err
@@ -62,11 +62,11 @@ func AskOwner(path, id string) (Owner, error) {
 		}
 		return Owner{}, err
 	}
-	if err := conn.SetDeadline(time.Now().Add(ownerAnswerLimit)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return Owner{}, err
 	}
-	calls := appendCall(nil, stateStream, "State", id)
-	if _, err := conn.Write(appendCall(calls, connectStream, "Connect", id)); err != nil {
+	calls := appendCall(nil, stateStream, "State", id, limit)
+	if _, err := conn.Write(appendCall(calls, connectStream, "Connect", id, limit)); err != nil {
 		return Owner{}, err
 	}
 	return readOwner(bufio.NewReader(conn))
@@ -84,11 +84,11 @@ const (
 )
 
 // appendCall appends the frame of a call whose request has only the id of a container.
-func appendCall(b []byte, stream uint32, method, id string) []byte {
+func appendCall(b []byte, stream uint32, method, id string, limit time.Duration) []byte {
 	request := appendBytes(nil, 1, taskService)
 	request = appendBytes(request, 2, method)
 	request = appendBytes(request, 3, appendBytes(nil, 1, id))
-	request = appendVarint(request, 4, uint64(ownerAnswerLimit))
+	request = appendVarint(request, 4, uint64(limit))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(request)))
 	b = binary.BigEndian.AppendUint32(b, stream)
 	return append(append(b, frameRequest, 0), request...)

@@ -38,7 +38,7 @@ func TestAnswersOfServersAreUnderstood(t *testing.T) {
 		"refuses to say its pid":     {[][]byte{hasNot, answer(t, connectStream, 14, nil)}, Owner{HasNot: true}, false},
 		"refuses, and has it":        {[][]byte{answer(t, connectStream, 14, nil), has}, Owner{Has: true}, false},
 		"answers what was not asked": {[][]byte{hasNot, answer(t, 5, 0, nil)}, Owner{}, true},
-		"sends a request":            {[][]byte{appendCall(nil, 1, "State", "c")}, Owner{}, true},
+		"sends a request":            {[][]byte{appendCall(nil, 1, "State", "c", OwnerAnswerLimit)}, Owner{}, true},
 		"sends too much":             {[][]byte{{0xff, 0, 0, 0, 0, 0, 0, 1, frameResponse, 0}}, Owner{}, true},
 	} {
 		o, err := readOwner(bytes.NewReader(bytes.Join(c.frames, nil)))

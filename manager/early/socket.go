@@ -127,19 +127,27 @@ func Listen(path string) (_ *os.File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind %s: %w", path, err)
 	}
-	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+	if err = unix.Listen(fd, unix.SOMAXCONN); err == nil {
+		err = unix.Chmod(path, ownSocket|0o600)
+	}
+	if err != nil {
 		os.Remove(path)
-		return nil, fmt.Errorf("Listen on %s: %w", path, err)
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// layersMode is the mode of a socket whose server has said SayLayers. The mode of other sockets is 0600.
-const layersMode = 0o700
+const (
+	// ownSocket is a bit in the mode of this program's sockets, which has no meaning for a socket. The
+	// names of the sockets are those of every shim.
+	ownSocket = unix.S_ISVTX
+	// layersMode is the mode of a socket whose server has said SayLayers. The mode of other sockets is 0600.
+	layersMode = 0o700
+)
 
 // SayLayers has each `start` that finds the server of a socket leave to it the work of containerd's mount manager with
 // roots of layers. The server calls it before it reports.
-func SayLayers(socket string) error { return os.Chmod(socket, layersMode) }
+func SayLayers(socket string) error { return unix.Chmod(socket, ownSocket|layersMode) }
 
 func takesLayers(socket string) bool {
 	var st unix.Stat_t
@@ -165,10 +173,10 @@ func RemoveStaleSocket(ctx context.Context, path string) error {
 	return nil
 }
 
-// SweepSockets removes the files that killed calls of `start` have left in a directory:
-// a `.lock` that no process holds, and the socket beside it if no process listens on it.
-// containerd calls no `delete` for such a container. Sockets without a lock may belong
-// to other shims and stay.
+// SweepSockets removes the files that killed calls of `start` and killed servers have left in a
+// directory: a `.lock` that no process holds, and the socket beside it if no process listens on it, and
+// this program's sockets on which no process listens. containerd calls no `delete` for a server
+// that it has not connected to. Other sockets without a lock may belong to other shims and stay.
 func SweepSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -176,21 +184,35 @@ func SweepSockets(dir string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		path, ok := strings.CutSuffix(filepath.Join(dir, e.Name()), LockSuffix)
-		if !ok {
-			continue
+		path, hasLock := strings.CutSuffix(filepath.Join(dir, e.Name()), LockSuffix)
+		switch {
+		case hasLock:
+			errs = append(errs, sweepSocket(path, 0))
+		case isOwn(path) && isStale(path):
+			errs = append(errs, sweepSocket(path, os.O_CREATE))
 		}
-		lock, err := tryLockGroup(path)
-		if err != nil || lock == nil {
-			errs = append(errs, err)
-			continue
-		}
-		if isStale(path) {
-			errs = append(errs, os.Remove(path))
-		}
-		lock.Release()
 	}
 	return errors.Join(errs...)
+}
+
+// sweepSocket removes the socket at path if it is stale and no process holds its lock. open may have
+// O_CREATE, to make the lock.
+func sweepSocket(path string, open int) error {
+	lock, err := tryLockGroup(path, open)
+	if err != nil || lock == nil {
+		return err
+	}
+	defer lock.Release()
+	if isStale(path) {
+		return os.Remove(path)
+	}
+	return nil
+}
+
+// isOwn reports whether this program has made the socket at path.
+func isOwn(path string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && st.Mode&ownSocket != 0
 }
 
 // isStale reports whether path is a socket on which no process listens.

@@ -49,7 +49,7 @@ func (u unfinished) String() string {
 // Collect returns the recorded exit or, without a record, code 137 and the present time.
 // After an error, something is left, and another call of Collect goes on from there. If
 // the shim still runs and is removing the pod, Collect returns no error, because nothing
-// of the container is left. In both cases Rest is set, and Finish does the rest.
+// of the container is left. In both cases Left is set, and Finish does the rest.
 func (c *Collector) Collect(ctx context.Context, bundle, namespace, id string) (CollectedExit, error) {
 	exit, err := c.collect(ctx, bundle, namespace, id)
 	if err != nil {
@@ -60,8 +60,9 @@ func (c *Collector) Collect(ctx context.Context, bundle, namespace, id string) (
 
 // Finish goes on where a Collect has run out of time, and gives entrypoints the time that
 // the ABI has for them. If the shim is running and is removing the pod, Finish waits for
-// it. If the shim dies before it is done, Finish removes the pod itself.
-func (c *Collector) Finish(ctx context.Context, rest string) error {
+// it. If the shim dies before it is done, Finish removes the pod itself. A shim that hangs
+// is killed first.
+func (c *Collector) Finish(ctx context.Context, rest string, hangs bool) error {
 	var u unfinished
 	if err := json.Unmarshal([]byte(rest), &u); err != nil {
 		return fmt.Errorf("finish a collection: %w", err)
@@ -80,6 +81,11 @@ func (c *Collector) Finish(ctx context.Context, rest string) error {
 	defer d.close()
 	if !d.mine() {
 		return nil // another process is about to remove the directory
+	}
+	if hangs {
+		if err := d.killShim(ctx); err != nil {
+			return fmt.Errorf("kill the server of container %s, which does not answer: %w", u.ID, err)
+		}
 	}
 	p := &podCollector{dir: d, open: c.OpenStage1, limit: ctx, patience: ctx}
 	if _, err := p.container(ctx, u); err != nil {
@@ -195,17 +201,15 @@ func (c *Collector) collectFrom(ctx context.Context, d *Dir, r bundleRecord, bun
 	if err == nil {
 		err = p.finish(ctx)
 	}
-	if err != nil {
-		u.Record.Exit = exit.record()
-		exit.Rest = u.String()
-	}
+	u.Record.Exit = exit.record()
+	exit.Rest, exit.Left = u.String(), err != nil
 	if errors.Is(err, errAtWork) {
 		err = nil
 	}
 	return exit, err
 }
 
-// errAtWork says that a running shim is removing the pod.
+// errAtWork says that a running shim is removing the pod, or should.
 var errAtWork = errors.New("its shim is at work on it")
 
 // container collects the app or the sandbox that a record in a bundle names.

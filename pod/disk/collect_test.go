@@ -143,7 +143,7 @@ func TestFinishTakesOverFromAShimThatDiesAfterTheAnswerOfDelete(t *testing.T) {
 	c := l.collector(t)
 	began := time.Now()
 	exit, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID)
-	if err != nil || exit.Rest == "" {
+	if err != nil || !exit.Left {
 		t.Fatalf("Collect beside a shim at work: %+v, %v", exit, err)
 	}
 	if took := time.Since(began); took < removalPatience || took > 2*removalPatience*wait.Busyness() {
@@ -152,14 +152,14 @@ func TestFinishTakesOverFromAShimThatDiesAfterTheAnswerOfDelete(t *testing.T) {
 	if err := os.RemoveAll(l.Bundle()); err != nil {
 		t.Fatal(err)
 	}
-	wait := crash.Waits(t, "Finish beside a living shim", func() error { return l.collector(t).Finish(t.Context(), exit.Rest) })
+	wait := crash.Waits(t, "Finish beside a living shim", func() error { return l.collector(t).Finish(t.Context(), exit.Rest, false) })
 	_ = shim.Kill()
 	_, _ = shim.Wait()
 	if err := wait(); err != nil {
 		t.Error(err)
 	}
 	l.NothingLeft(t)
-	if err := c.Finish(t.Context(), exit.Rest); err != nil {
+	if err := c.Finish(t.Context(), exit.Rest, false); err != nil {
 		t.Errorf("with nothing left: %v", err)
 	}
 }
@@ -180,10 +180,10 @@ func TestFinishCollectsAContainerThatCollectCouldNot(t *testing.T) {
 		}
 	}
 	exit, err := c.Collect(late, l.Bundle(), "default", l.ID)
-	if err == nil || exit.Rest == "" || exit.Code != 7 {
+	if err == nil || !exit.Left || exit.Code != 7 {
 		t.Fatalf("Collect with a busy cgroup: %+v, %v", exit, err)
 	}
-	if err := l.collector(t).Finish(t.Context(), exit.Rest); err != nil {
+	if err := l.collector(t).Finish(t.Context(), exit.Rest, false); err != nil {
 		t.Error(err)
 	}
 	l.NothingLeft(t)
@@ -422,4 +422,23 @@ func TestADeleteMeetsAPodThatAnotherOneRemoves(t *testing.T) {
 	if err != nil || !exit.Found || exit.Code != 42 {
 		t.Errorf("%+v, %v", exit, err)
 	}
+}
+
+// A server that does not answer any more keeps its pod, whose container containerd has forgotten.
+func TestFinishKillsAShimThatHangs(t *testing.T) {
+	l := newLife(t)
+	shim := l.HaltAt(t, "held")
+	if err := shim.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c := l.collector(t)
+	exit, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID)
+	if err != nil || !exit.Left {
+		t.Fatalf("Collect beside a shim that hangs: %+v, %v", exit, err)
+	}
+	if err := c.Finish(t.Context(), exit.Rest, true); err != nil {
+		t.Error(err)
+	}
+	_, _ = shim.Wait()
+	l.NothingLeft(t)
 }

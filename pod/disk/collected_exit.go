@@ -13,8 +13,9 @@ type CollectedExit struct {
 	Code  uint32
 	At    time.Time
 	Found bool // the bundle belonged to a container of a shim
-	// Rest is the argument for Finish, if Collect could not finish the work on the
-	// container or its pod. It is empty if nothing is left to do.
+	// Left is set if Collect could not finish the work on the container or its pod.
+	Left bool
+	// Rest is the argument of Finish. It is empty if Collect has found no pod.
 	Rest string
 }
 

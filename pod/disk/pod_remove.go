@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -46,9 +48,9 @@ func (p *podCollector) finish(ctx context.Context) error {
 }
 
 // leftDir waits while the pod's shim, if it runs, removes the pod, which has no app any
-// more. If the shim has ended and the directory exists, leftDir returns the directory.
-// Otherwise the collector has nothing to do and leftDir returns nil: the directory is gone,
-// or the shim still runs and has logged why it could not remove it.
+// more. If the shim has ended and the directory exists, leftDir returns the directory. If the
+// directory is gone, leftDir returns nil. The error is errAtWork if the shim still runs: it has logged
+// why it could not remove the pod, or it hangs.
 func (p *podCollector) leftDir() (*Dir, error) {
 	d := p.dir
 	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)
@@ -70,9 +72,25 @@ func (p *podCollector) leftDir() (*Dir, error) {
 	defer cancel()
 	if owner.Wait(limit) != nil {
 		now.close()
-		return nil, nil
+		return nil, errAtWork
 	}
 	return now, nil
+}
+
+// killShim kills the pod's shim and waits for its end.
+func (d *Dir) killShim(ctx context.Context) error {
+	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)
+	if errors.Is(err, proc.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer owner.Close()
+	if err := owner.Signal(unix.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
+		return err
+	}
+	return owner.Wait(ctx)
 }
 
 // claim takes the pod's lock, so that no other process removes the pod at the same time: gc

@@ -92,8 +92,8 @@ func removePod(ctx context.Context, e *Env, p *view.Pod) error {
 	err := withCollector(ctx, dataDir(e), func(c *disk.Collector) error {
 		for _, a := range p.Own() { // with each of them, its debug apps
 			exit, err := c.Collect(ctx, a.Bundle, p.Namespace, a.ID)
-			if err == nil && exit.Rest != "" {
-				err = c.Finish(ctx, exit.Rest)
+			if err == nil && exit.Left {
+				err = c.Finish(ctx, exit.Rest, false)
 			}
 			if err != nil {
 				return err

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/escape"
 )
 
 func main() {
@@ -86,6 +88,8 @@ func main() {
 		onTTY(args[0], args[1:])
 	case "keep-limits":
 		keepLimits(args)
+	case "escape":
+		must(escape.Main(os.Stdout, args))
 	case "hunt":
 		hunt(args[0], args[1])
 	case "serve":

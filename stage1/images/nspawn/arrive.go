@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
 )
 
@@ -103,30 +104,58 @@ func takePlace(root, cgroups, procs, stdin int) error {
 	return unix.CloseRange(uint(root), uint(stdin+2), 0)
 }
 
-// attach attaches the app's root in the container's root. If the passed root is the host's,
-// attach makes it the container's root, as it would be in a new mount namespace.
+// attach makes the app's root, or the host's if that was passed, reachable in a mount namespace
+// that has no other mounts of the host.
 func attach(root int) error {
+	// The host's root becomes the container's, as it would be in a new mount namespace.
 	if os.Getenv(hostVariable) != "" {
-		// A mount on a shared mount could not become the root.
-		if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-			return fmt.Errorf("set the propagation of /: %w", err)
-		}
+		return makeBottom(root)
+	}
+	// The last mount of a new network namespace's sysfs goes. The app's own mount then decides
+	// whether the superblock, which all mounts share, can be written to.
+	if err := unix.Unmount("/sys", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the container's /sys: %w", err)
+	}
+	own, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("copy the container's root: %w", err)
+	}
+	defer unix.Close(own)
+	// The end of the original must not propagate to the copy.
+	private := unix.MountAttr{Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(own, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &private); err != nil {
+		return fmt.Errorf("set the propagation of the container's root: %w", err)
+	}
+	if err := makeBottom(own); err != nil {
+		return err
 	}
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, attachedAt, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("attach a root: %w", err)
 	}
-	if os.Getenv(hostVariable) == "" {
-		return nil
+	return nil
+}
+
+// makeBottom makes a detached tree the root of this process and the only tree of its mount
+// namespace. systemd-nspawn before version 253 mounts the container's root over the host's "/",
+// and leaves all mounts of the host below it. There a process with CAP_SYS_ADMIN can unmount the
+// container's root and enter the host's, and every process can mount a new procfs and sysfs
+// in a user namespace, because the kernel finds one in the namespace that nothing covers.
+func makeBottom(tree int) error {
+	self, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return fmt.Errorf("open a pidfd of init: %w", err)
 	}
-	if err := unix.Fchdir(root); err != nil {
-		return fmt.Errorf("enter the host's root: %w", err)
+	defer unix.Close(self)
+	if err := unix.Unmount("/", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the container's root: %w", err)
 	}
-	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("take over the host's root: %w", err)
+	// Enter the mount below the one that has gone. Only a thread that shares its root with no other
+	// one may do that.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare the root: %w", err)
 	}
-	// The old root is mounted on top of the new one.
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("leave the container's root: %w", err)
+	if err := unix.Setns(self, unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("enter the root of the mount namespace: %w", err)
 	}
-	return unix.Chdir("/")
+	return container.ReplaceRoot(tree)
 }

@@ -74,9 +74,8 @@ func (m *making) environment(p *fork.Process, passed int) []string {
 		"SYSTEMD_SECCOMP=0", // init loads the app's filter
 		"SYSTEMD_NSPAWN_LOCK=0",
 		"SYSTEMD_NSPAWN_TMPFS_TMP=0",
-		// If the first sysfs of a network namespace is mounted read-only, all others are
-		// read-only, too; and a read-only /proc/sys prevents sysctls from being set. The
-		// app's own mounts decide which of them are read-only for the app.
+		// A read-only /proc/sys prevents sysctls from being set. The app's own mounts decide
+		// what is read-only for the app.
 		"SYSTEMD_NSPAWN_API_VFS_WRITABLE=1",
 		"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=" + m.group.unified(),
 	}

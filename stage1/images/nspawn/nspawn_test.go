@@ -147,6 +147,19 @@ func TestCreateContainerHooksSeeTheHostsFiles(t *testing.T) {
 	}
 }
 
+// systemd-nspawn has a sysfs of its own, in the same network namespace.
+func TestTheSysfsOfANewNetworkNamespaceIsAsReadOnlyAsTheSpecSays(t *testing.T) {
+	p := startPod(t)
+	for _, mode := range []string{"ro", "rw"} {
+		got := p.says("web-"+mode, func(s *specs.Spec) {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{mode}})
+		}, "busybox grep ' - sysfs ' /proc/self/mountinfo")
+		if !strings.HasSuffix(got, " - sysfs sysfs "+mode+"\n") {
+			t.Errorf("want a superblock that is %s: %s", mode, got)
+		}
+	}
+}
+
 // systemd-nspawn does not accept such a name.
 func TestAnyHostnameWillDo(t *testing.T) {
 	p := startPod(t)

@@ -246,7 +246,8 @@ func TestReadonlyRootAndPaths(t *testing.T) {
 		touch /x 2>&1 || true
 		touch /dev/x 2>&1 || true
 		echo 1 > /proc/sys/kernel/x 2>&1 || true
-		cat /proc/self/mountinfo; ls /proc/acpi /masked; cat /masked-file; echo end`)
+		cat /proc/self/mountinfo; ls /proc/acpi /masked; cat /masked-file
+		mount -o remount,bind,rw /masked; touch /masked/x 2>&1 || true; echo end`)
 	b.write("masked/secret", "x")
 	b.write("masked-file", "secret")
 	b.spec.Root.Readonly = true
@@ -259,6 +260,7 @@ func TestReadonlyRootAndPaths(t *testing.T) {
 	contains(t, lineOf(t, out, "/proc/sys"), " ro,")
 	contains(t, lineOf(t, out, "/masked"), "- tmpfs ")
 	contains(t, lineOf(t, out, "/masked"), " ro,")
+	contains(t, out, "touch: /masked/x: Read-only file system")
 	contains(t, lineOf(t, out, "/dev"), " ro,")
 	contains(t, lineOf(t, out, "/proc/kmsg"), "/null ")
 	lacks(t, out, "secret")

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 		writeToProc(fake, os.Getenv("TEST_DIRECTORY"))
 		os.Exit(0)
 	}
+	runReplaceRoot()
 	os.Exit(wait.Run(m))
 }
 

@@ -44,6 +44,11 @@ func (a *builder) attachRoot() (err error) {
 		}
 	}
 	a.keep(tree)
+	if a.Rootfs.NoPivotRoot { // moveRoot unmounts mounts of the host, in this namespace only
+		if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("set the propagation of /: %w", err)
+		}
+	}
 	target, err := unix.Open(a.Rootfs.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open rootfs %s: %w", a.Rootfs.Path, err)
@@ -110,26 +115,6 @@ func pivot(newRoot int) error {
 			return doing("make the old root a slave", unix.Mount("", ".", "", unix.MS_SLAVE|unix.MS_REC, ""))
 		},
 		func() error { return doing("unmount the old root", unix.Unmount(".", unix.MNT_DETACH)) },
-		func() error { return doing("enter the new root", unix.Chdir("/")) },
-	)
-}
-
-// moveRoot enters the root on a host that runs from an initramfs, where pivot_root(2)
-// fails.
-func moveRoot(newRoot int) error {
-	if err := unix.Fchdir(newRoot); err != nil {
-		return fmt.Errorf("enter the rootfs: %w", err)
-	}
-	// Unmount these, because a chroot does not prevent access to mounts below the old root.
-	for _, dir := range []string{"/proc", "/sys"} {
-		err := unix.Unmount(dir, unix.MNT_DETACH)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
-			return fmt.Errorf("unmount %s: %w", dir, err)
-		}
-	}
-	return inOrder(
-		func() error { return doing("move the rootfs to /", unix.Mount(".", "/", "", unix.MS_MOVE, "")) },
-		func() error { return doing("chroot", unix.Chroot(".")) },
 		func() error { return doing("enter the new root", unix.Chdir("/")) },
 	)
 }
@@ -224,12 +209,13 @@ func (a *builder) mask(fd int) error {
 }
 
 // maskDirectory covers a directory with an empty one. All masks of an app share one tmpfs,
-// because a new filesystem is expensive.
+// because a new filesystem is expensive. Like its mounts, the filesystem is read-only: it stays
+// empty also if a process of the app could make a mount of it writable.
 func (a *builder) maskDirectory(dir int) error {
 	if a.empty >= 0 {
 		return attachCopy(a.empty, dir)
 	}
-	var options []parameter
+	options := []parameter{{key: "ro", flag: true}, {key: "nr_blocks", value: "1"}, {key: "nr_inodes", value: "1"}}
 	if a.MountLabel != "" {
 		options = append(options, parameter{key: "context", value: a.MountLabel})
 	}

@@ -11,13 +11,55 @@ import (
 
 const atCWD = ^uintptr(99) // AT_FDCWD
 
-// become gives the process what its program gets, and executes it. It does not return.
+// become executes the program in a process that prepare has prepared. It does not return.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
 func (l *plan) become() {
 	b := l.program
+	if b.terminal {
+		l.must(stepTerminal, unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
+	}
+	if b.first != nil {
+		l.pause()
+		l.started = true
+	}
+	for i := range b.limits {
+		l.must(stepLimit, unix.SYS_PRLIMIT64, 0, uintptr(b.limits[i].Resource), uintptr(unsafe.Pointer(&b.limits[i].Rlimit)))
+	}
+	l.tell(executing, 0, 0)
+	if !b.filtered {
+		l.loadFilter(b)
+	}
+	_, _, errno := syscall.RawSyscall6(unix.SYS_EXECVE, uintptr(unsafe.Pointer(b.paths[b.path])), pointer(l.argv), pointer(l.envv), 0, 0, 0)
+	l.fail(stepExec, errno, uint32(b.path))
+}
+
+// loadFilter loads the filter, if there is one, and drops CAP_SYS_ADMIN, if that was kept for it.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) loadFilter(b *becoming) {
+	if b.filter != nil {
+		l.must(stepFilter, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(b.flags), uintptr(unsafe.Pointer(b.filter)))
+	}
+	if b.keepsAdmin {
+		b.dropAdmin()
+		l.must(stepCapabilities, unix.SYS_CAPSET, uintptr(unsafe.Pointer(&b.header)), uintptr(unsafe.Pointer(&b.caps)), 0)
+	}
+	b.filtered = true
+}
+
+// prepare does everything that takes more rights than the program gets. The process of an exec does it
+// before the clone by which it appears in the PID namespace. A process of the container that has
+// CAP_SYS_PTRACE can take it over there, with all that it has.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) prepare(b *becoming) {
 	l.enterCgroups()
 	if b.first != nil {
 		l.makeFirst(b.first)
@@ -54,24 +96,10 @@ func (l *plan) become() {
 		l.enterDir(b, 0)
 	}
 	l.lookUp(b)
-	if b.first != nil {
-		l.pause()
-		l.started = true
-	}
 	syscall.RawSyscall6(unix.SYS_UMASK, uintptr(b.umask), 0, 0, 0, 0, 0)
-	for i := range b.limits {
-		l.must(stepLimit, unix.SYS_PRLIMIT64, 0, uintptr(b.limits[i].Resource), uintptr(unsafe.Pointer(&b.limits[i].Rlimit)))
+	if l.outside && b.keepsAdmin && b.early {
+		l.loadFilter(b)
 	}
-	l.tell(executing, 0, 0)
-	if b.filter != nil {
-		l.must(stepFilter, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(b.flags), uintptr(unsafe.Pointer(b.filter)))
-	}
-	if b.keepsAdmin {
-		b.dropAdmin()
-		l.must(stepCapabilities, unix.SYS_CAPSET, uintptr(unsafe.Pointer(&b.header)), uintptr(unsafe.Pointer(&b.caps)), 0)
-	}
-	_, _, errno := syscall.RawSyscall6(unix.SYS_EXECVE, uintptr(unsafe.Pointer(b.paths[b.path])), pointer(l.argv), pointer(l.envv), 0, 0, 0)
-	l.fail(stepExec, errno, uint32(b.path))
 }
 
 // enterCgroups enters the cgroups of version 1.

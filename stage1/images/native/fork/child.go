@@ -68,6 +68,9 @@ func (l *plan) child() {
 	}
 	l.identity()
 	if l.program != nil {
+		if !l.outside {
+			l.prepare(l.program)
+		}
 		l.become()
 	}
 	if l.idle != nil {
@@ -169,7 +172,14 @@ func (l *plan) enter() {
 	// From now on processes of containers may see this one, so make it undumpable. The exec
 	// of a program that this process can read would make it dumpable again.
 	l.hide()
+	if l.thrice {
+		l.bear()
+	}
 	l.setns(l.joins)
+	if l.outside {
+		l.assumeRoot()
+		l.prepare(l.program)
+	}
 	if l.twice {
 		pid, errno := clone(&l.second)
 		if errno != 0 {
@@ -184,6 +194,24 @@ func (l *plan) enter() {
 		l.await()
 	}
 	l.setns(l.late)
+}
+
+// bear goes on in a child that is born in the cgroup. The child says that itself, so that its parent
+// knows it although this process may be killed meanwhile. Its pid is one of the parent's namespace: a
+// process is in a PID namespace that it has joined only if it was cloned afterwards.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) bear() {
+	pid, errno := clone(&l.born)
+	if errno != 0 {
+		l.fail(stepClone, errno, 0)
+	}
+	if pid != 0 {
+		exit(0)
+	}
+	l.tell(cloned, 0, uint32(rawCall(unix.SYS_GETPID, 0, 0, 0, 0)))
 }
 
 // hide makes this process undumpable. A change of its user makes it as dumpable as the
@@ -272,14 +300,8 @@ func (l *plan) open(path *byte, flags uintptr, s step) (fd uintptr) {
 //go:norace
 //go:nocheckptr
 func (l *plan) identity() {
-	if l.root {
-		if _, _, errno := syscall.RawSyscall6(unix.SYS_SETRESGID, 0, 0, 0, 0, 0, 0); errno != 0 {
-			l.fail(stepGroup, errno, 0)
-		}
-		if _, _, errno := syscall.RawSyscall6(unix.SYS_SETRESUID, 0, 0, 0, 0, 0, 0); errno != 0 {
-			l.fail(stepUser, errno, 0)
-		}
-		l.hide()
+	if !l.outside {
+		l.assumeRoot()
 	}
 	if _, _, errno := syscall.RawSyscall6(unix.SYS_SETSID, 0, 0, 0, 0, 0, 0); errno != 0 {
 		l.fail(stepSession, errno, 0)
@@ -289,6 +311,20 @@ func (l *plan) identity() {
 			l.fail(stepDirectory, errno, 0)
 		}
 	}
+}
+
+// assumeRoot makes the process user and group 0 of its user namespace.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) assumeRoot() {
+	if !l.root {
+		return
+	}
+	l.must(stepGroup, unix.SYS_SETRESGID, 0, 0, 0)
+	l.must(stepUser, unix.SYS_SETRESUID, 0, 0, 0)
+	l.hide()
 }
 
 //go:nosplit

@@ -22,6 +22,9 @@
 //	                                              does what its Program says
 //	      ◀── end of file, or the failed step ─── exec
 //
+// The process of an exec's Program does all that needs rights before the clone by which it appears in the
+// namespaces: see Process.outside. If it is also cloned into a cgroup, that is a clone before.
+//
 // The second clone is made only if it is needed:
 //
 //   - to enter a PID or user namespace that was joined,
@@ -29,9 +32,8 @@
 //   - to keep descriptors of the parent out of a process that is cloned into a cgroup, because
 //     that cgroup may be frozen.
 //
-// All other processes need only one clone. If the first child is killed before it has
-// reported the second, Start fails at once, because it waits for the pidfd of the first
-// child as well as for the report.
+// All other processes need only one clone. Start waits for the end of the child that makes the last clone, and
+// then reads its report. If that child was killed, Start fails at once.
 //
 // During Start the caller must not reap children that it does not know, because Start
 // itself reaps the processes that it makes and does not return.

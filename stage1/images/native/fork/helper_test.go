@@ -30,7 +30,7 @@ func TestAHelperThatIsKilledEndsTheStart(t *testing.T) {
 				tell(t, theirs, report{step: cloned, value: uint32(second)})
 			}
 			done := make(chan error, 1)
-			go func() { done <- b.attend() }()
+			go func() { done <- b.attend(t.Context()) }()
 			if err := syscall.Kill(helper, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +38,6 @@ func TestAHelperThatIsKilledEndsTheStart(t *testing.T) {
 				t.Errorf("error %v, want %v", err, errHelper)
 			}
 			b.undo()
-			b.watching.Wait()
 			if !reported { // the parent does not know its pid
 				_ = syscall.Kill(second, syscall.SIGKILL)
 				reap(second)
@@ -61,12 +60,11 @@ func TestTheEndOfTheHelperLeavesTheReportsOfItsChild(t *testing.T) {
 	b := &starting{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours.File, helper: execute(t, "true")}
 	tell(t, theirs, report{step: cloned, value: 1})
 	done := make(chan error, 1)
-	go func() { done <- errors.Join(b.attend(), b.executed()) }()
+	go func() { done <- errors.Join(b.attend(t.Context()), b.executed()) }()
 	word := make([]byte, 1)
 	if _, err := theirs.Read(word); err != nil {
 		t.Fatal(err)
 	}
-	b.watching.Wait()
 	tell(t, theirs, report{step: stepSession, errno: uint32(unix.EPERM)})
 	if err := <-done; err == nil || err.Error() != "leading a session: operation not permitted" {
 		t.Errorf("error %v", err)

@@ -10,7 +10,7 @@ import (
 
 // Idle is what a process does that stands for one that is elsewhere: it waits, and then kills itself.
 // Begun.Executed returns when it waits. It is this program, without its memory, and needs no execution.
-// Nothing but SIGKILL ends it, and SIGSTOP stops it. It has a mount namespace of its own.
+// Nothing but SIGKILL ends it, and SIGSTOP stops it. It has a mount namespace of its own, and no capability.
 type Idle struct {
 	Name string // at most 15 bytes. The process has no command line
 	// Root is a detached mount, which becomes the only mount of that namespace. If it
@@ -37,6 +37,8 @@ type idling struct {
 	every  uint64 // all signals
 	winch  uint64 // SIGWINCH
 	polled [2]unix.PollFd
+	header unix.CapUserHeader
+	rights [2]unix.CapUserData // none
 	buf    [unsafe.Sizeof(unix.SignalfdSiginfo{})]byte
 }
 
@@ -49,6 +51,7 @@ func (i *Idle) room() int {
 func (l *plan) layIdle(i *Idle, s *sheet) (err error) {
 	w := &carve[idling](s, 1)[0]
 	l.idle = w
+	w.header.Version = unix.LINUX_CAPABILITY_VERSION_3
 	w.every, w.winch = ^uint64(0), 1<<(uint(unix.SIGWINCH)-1)
 	for _, t := range []struct {
 		place **byte
@@ -93,6 +96,9 @@ func (l *plan) wait(w *idling) {
 		w.polled[1] = unix.PollFd{Fd: int32(changes), Events: unix.POLLIN}
 		watched = 2
 	}
+	l.must(stepNoNewPrivileges, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+	l.must(stepCapabilities, unix.SYS_CAPSET, uintptr(unsafe.Pointer(&w.header)), uintptr(unsafe.Pointer(&w.rights)), 0)
+	l.hide()
 	l.tell(executing, 0, 0)
 	rawCall(unix.SYS_CLOSE, uintptr(l.report), 0, 0, 0)
 	for w.polled[0].Revents == 0 {

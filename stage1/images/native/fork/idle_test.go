@@ -86,6 +86,16 @@ func TestAnIdleProcessWaitsAndKillsItself(t *testing.T) {
 }
 
 // It enters cgroups of both versions, and keeps no descriptor of them. Those of version 1 are ordinary files here.
+func TestAnIdleProcessHasNoRightsAndGetsNone(t *testing.T) {
+	pid, release := idles(t, func(*Process) {})
+	defer expectEnd(t, pid, release)
+	for name, want := range map[string]string{"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapInh": "0000000000000000", "NoNewPrivs": "1"} {
+		if got := field(t, pid, name)[0]; got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}
+
 func TestAnIdleProcessEntersItsCgroups(t *testing.T) {
 	dir := cgroup2(t)
 	f, err := os.Open(dir)

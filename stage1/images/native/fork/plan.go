@@ -31,10 +31,16 @@ type plan struct {
 
 	first, second cloneArgs
 	twice         bool
-	awaited       bool
-	root          bool
-	unreadable    bool
-	clocks        bool
+	// The process gets the identity of its Program before the last clone, and appears in the
+	// namespaces with that. If it is cloned into a cgroup, that needs a clone of its own, with
+	// rights that the identity may not have.
+	outside    bool
+	born       cloneArgs
+	thrice     bool
+	awaited    bool
+	root       bool
+	unreadable bool
+	clocks     bool
 
 	path    *byte
 	argv    []*byte
@@ -122,6 +128,7 @@ func (p *Process) room() int {
 
 func (l *plan) lay(p *Process, words *os.File, s *sheet) (err error) {
 	l.twice, l.awaited, l.root, l.unreadable = p.twice(), p.awaited(), p.Root, p.Unreadable
+	l.outside, l.thrice = p.outside(), p.thrice()
 	l.clocks = p.New&unix.CLONE_NEWTIME != 0
 	l.offsets = carve[byte](s, len(p.Clocks))
 	copy(l.offsets, p.Clocks)
@@ -218,7 +225,7 @@ func (l *plan) place(f *os.File) int {
 // namespace is joined before the clone.
 func (l *plan) namespaces(p *Process) {
 	late := 0
-	if p.Cgroup != nil {
+	if p.Cgroup != nil && !l.thrice { // else the process is in its cgroup before it joins anything
 		late = unix.CLONE_NEWCGROUP
 		if p.New&^unix.CLONE_NEWTIME == 0 { // the child makes a time namespace later
 			late |= unix.CLONE_NEWUSER
@@ -259,6 +266,9 @@ func (l *plan) clones(p *Process) {
 		final.cgroup = uint64(l.place(p.Cgroup))
 	}
 	l.second = final
+	if l.thrice {
+		l.born, l.second = final, cloneArgs{flags: unix.CLONE_PARENT}
+	}
 }
 
 // pointer returns the address of an array's first element, for a system call.

@@ -111,6 +111,16 @@ func (p *Process) twice() bool {
 		p.Apart
 }
 
+// outside reports whether the process gets the identity of its Program before the last clone, and so
+// before a process of a container can see it. The first process of an app cannot: it needs its rights
+// inside.
+func (p *Process) outside() bool {
+	return p.twice() && p.New == 0 && p.Program != nil && p.Program.First == nil
+}
+
+// thrice reports whether the process enters its cgroup by a clone that is not the last one.
+func (p *Process) thrice() bool { return p.outside() && p.Cgroup != nil }
+
 // awaited reports whether the process waits until its parent has written its id maps or
 // knows its pid.
 func (p *Process) awaited() bool {

@@ -111,6 +111,8 @@ type becoming struct {
 	unmapped   bool // in a user namespace, in which the right to drop groups may be missing
 	wanted     Capabilities
 	keepsAdmin bool // until the filter is loaded
+	early      bool // the filter allows the calls that follow prepare
+	filtered   bool // the filter is loaded
 
 	paths  []*byte
 	path   int // index of the one that can be executed
@@ -191,6 +193,7 @@ func (l *plan) layProgram(g *Program, s *sheet, userNamespace bool) (err error) 
 		b.filter.Filter = (*unix.SockFilter)(unsafe.Pointer(&filter[0]))
 		b.flags = g.FilterFlags
 		b.keepsAdmin = !g.NoNewPrivileges
+		b.early = b.keepsAdmin && allows(g.Filter, callsAfterPrepare(g.Terminal))
 	}
 	if l.argv, err = s.texts(g.Args); err != nil {
 		return fmt.Errorf("arguments of a program: %w", err)

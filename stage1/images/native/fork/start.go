@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -59,9 +58,14 @@ var ErrEnded = errors.New("the process has ended")
 // ends by itself. Executed does not end before the process does one or the other.
 func (b *Begun) Executed() (master *os.File, err error) {
 	executed := false
+	master, b.b.master = b.b.master, nil
 	for {
 		r, file, err := b.b.receive()
-		if file != nil {
+		switch {
+		case file != nil && b.b.p.outside(): // a helper has sent all that there is
+			file.Close()
+			err = errForged
+		case file != nil:
 			master.Close()
 			master = file
 		}
@@ -99,7 +103,10 @@ func (b *starting) receive() (r *report, file *os.File, err error) {
 }
 
 // Close forgets the process.
-func (b *Begun) Close() { b.b.words.Close() }
+func (b *Begun) Close() {
+	b.b.words.Close()
+	b.b.master.Close() // unless Executed has returned it
+}
 
 // begin makes a process and calls until when the process needs its parent no more. The caller
 // closes words of the result.
@@ -124,16 +131,18 @@ func begin(ctx context.Context, p *Process, until func(*starting) error) (*start
 	}
 	// A deadline in the past ends every read. Killing and reaping the child is left to this
 	// goroutine, so the pid cannot belong to another process.
-	stop := context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	expired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Unix(1, 0)); close(expired) })
 
 	b := &starting{p: p, words: ours.File, pid: pid}
 	if p.twice() {
 		b.helper, b.pid = pid, 0
 	}
-	defer b.watching.Wait() // does not wait long, because the helper was reaped
-	if err = b.attend(); err == nil {
+	if err = b.attend(ctx); err == nil {
 		err = until(b)
+	}
+	if !stop() {
+		<-expired // undo sets another deadline
 	}
 	if err == nil {
 		return b, nil
@@ -147,28 +156,20 @@ func begin(ctx context.Context, p *Process, until func(*starting) error) (*start
 
 // starting is the parent's part in a start.
 type starting struct {
-	p      *Process
-	words  *os.File
-	helper int // the first child, which makes the second clone; 0 once it is reaped
-	pid    int // of the new process, once it is known
-
-	watching sync.WaitGroup // waits for watch, which ends with the helper
+	p        *Process
+	words    *os.File
+	helper   int      // the child that makes the next clone; 0 once the last one is reaped
+	inCgroup bool     // helper is the second of two
+	pid      int      // of the new process, once it is known
+	master   *os.File // of its terminal, or nil
 }
 
 // attend does the parent's part of the start.
-func (b *starting) attend() error {
+func (b *starting) attend(ctx context.Context) error {
 	if b.helper != 0 {
-		if err := b.watch(); err != nil {
+		if err := b.follow(ctx); err != nil {
 			return err
 		}
-		r, err := b.read()
-		if err != nil {
-			return err
-		}
-		if r == nil || r.step != cloned {
-			return errHelper
-		}
-		b.pid = int(r.value)
 	}
 	if b.p.New&unix.CLONE_NEWUSER != 0 {
 		if err := b.writeMaps(); err != nil {
@@ -184,14 +185,72 @@ func (b *starting) attend() error {
 		// An error means that the child has ended. The next read then returns the reason.
 		_, _ = b.words.Write([]byte{1})
 	}
-	if b.helper != 0 {
-		ws := reap(b.helper) // the helper ends by itself now
-		b.helper = 0
-		if ws.Signaled() { // in this case watch ends the reads of reports
-			return errHelper
+	return nil
+}
+
+// follow waits until the helpers have ended, and learns the pid of the process from the last one. A
+// process of the container that has taken the new process over can send reports as well, but it cannot
+// take that of the helper away. So there are two then.
+func (b *starting) follow(ctx context.Context) error {
+	if b.p.thrice() {
+		pid, err := b.cloned()
+		if err != nil {
+			return err
+		}
+		reap(b.helper) // ends by itself
+		b.helper, b.inCgroup = pid, true
+	}
+	if err := ended(ctx, b.helper); err != nil {
+		return err
+	}
+	killed := reap(b.helper).Signaled()
+	b.helper = 0
+	if killed {
+		shut(b.words) // the process has the other end of the socket, too, and waits
+	}
+	pid, err := b.cloned()
+	switch {
+	case err == nil && b.clonedAgain():
+		return errForged
+	case err == nil:
+		b.pid = pid
+	}
+	if err == nil && killed {
+		return errHelper
+	}
+	return err
+}
+
+// cloned reads the pid that a helper reports, and the master of a terminal, if one comes before.
+func (b *starting) cloned() (pid int, err error) {
+	for {
+		r, file, err := b.receive()
+		if file != nil {
+			b.master.Close()
+			b.master = file
+		}
+		switch {
+		case err != nil:
+			return 0, err
+		case r == nil:
+			return 0, errHelper
+		case r.step == cloned:
+			return int(r.value), nil
+		case r.step != terminal:
+			return 0, fmt.Errorf("a new process is %s before it exists", r.step)
 		}
 	}
-	return nil
+}
+
+// clonedAgain reports whether the next packet, if there is one yet, has a pid.
+func (b *starting) clonedAgain() (again bool) {
+	_ = proc.Control(b.words, func(fd int) error {
+		var buf [reportSize + 1]byte
+		n, _, err := unix.Recvfrom(fd, buf[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		again = err == nil && n > 0 && step(binary.NativeEndian.Uint32(buf[:])) == cloned
+		return nil
+	})
+	return again
 }
 
 // executed waits for the exec.
@@ -200,32 +259,23 @@ func (b *starting) executed() error {
 	return err
 }
 
-// errHelper is the error if the first of two children was killed.
+// errHelper is the error if a helper was killed.
 var errHelper = errors.New("the process that was to join namespaces has been killed")
 
-// watch ends the reads of the socket when the helper is killed. Without it, a read would
-// wait for ever if the helper is killed before it has reported the second child: that child
-// waits for this process and has the other end of the socket open.
-func (b *starting) watch() error {
-	fd, err := unix.PidfdOpen(b.helper, unix.O_NONBLOCK)
+// errForged is the error if another process has reported a pid.
+var errForged = errors.New("a process of the container has taken over the one that was made")
+
+// ended waits for the end of a child without reaping it. The child may be in a cgroup that is frozen.
+func ended(ctx context.Context, pid int) error {
+	fd, err := unix.PidfdOpen(pid, unix.O_NONBLOCK)
 	if err != nil {
 		return fmt.Errorf("open a pidfd of the process that joins namespaces: %w", err)
 	}
 	pidfd := os.NewFile(uintptr(fd), "pidfd of a helper")
-	b.watching.Go(func() {
-		defer pidfd.Close()
-		if helperKilled(pidfd) {
-			shut(b.words)
-		}
-	})
-	return nil
-}
-
-// helperKilled waits for the end of a child without reaping it, and reports whether a
-// signal has killed it.
-func helperKilled(pidfd *os.File) (killed bool) {
-	const exited = 1 // CLD_EXITED; all other codes mean a signal
-	_ = proc.WaitRead(pidfd, func(fd int) (err error) {
+	defer pidfd.Close()
+	stop := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	return proc.WaitRead(pidfd, func(fd int) (err error) {
 		var info unix.Siginfo
 		for err = unix.EINTR; err == unix.EINTR; {
 			err = unix.Waitid(unix.P_PIDFD, fd, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
@@ -233,10 +283,8 @@ func helperKilled(pidfd *os.File) (killed bool) {
 		if err == nil && info.Signo == 0 {
 			return unix.EAGAIN
 		}
-		killed = err == nil && info.Code != exited // an error means that attend has reaped the helper
 		return err
 	})
-	return killed
 }
 
 // shut ends the receiving side of a socket. Packets that were sent before can still be
@@ -321,21 +369,44 @@ func writeMap(path string, m []IDMapping) error {
 // helperTime is how long a helper has to report the second child although the caller has gone.
 const helperTime = time.Second
 
-// undo kills and reaps the processes of this start. If the pid of a second child is not
-// known, undo waits for it, because that child may be frozen. If the helper does not report it, the
-// child reads end of file and ends by itself.
+// undo kills and reaps the processes of this start. If the pid of one is not known, undo waits for it,
+// because that process may be frozen. If no helper reports it, the process reads end of file and ends
+// by itself.
 func (b *starting) undo() {
 	if b.helper != 0 && b.pid == 0 && b.words.SetReadDeadline(time.Now().Add(helperTime)) == nil {
-		if r, err := b.read(); err == nil && r != nil && r.step == cloned {
-			b.pid = int(r.value)
-		}
+		b.findLast()
 	}
 	b.words.Close()
-	for _, pid := range []int{b.helper, b.pid} {
-		if pid != 0 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-			reap(pid)
+	b.master.Close()
+	end(b.helper)
+	end(b.pid)
+}
+
+// findLast looks for the pid of the process in the reports of the helpers.
+func (b *starting) findLast() {
+	if b.p.thrice() {
+		if !b.inCgroup {
+			second, err := b.cloned()
+			if err != nil {
+				return
+			}
+			end(b.helper)
+			b.helper = second
 		}
+		end(b.helper) // may be frozen; its report is there, or never will be
+		b.helper = 0
+		shut(b.words)
+	}
+	if pid, err := b.cloned(); err == nil && !b.clonedAgain() {
+		b.pid = pid
+	}
+}
+
+// end kills and reaps a child, unless pid is 0.
+func end(pid int) {
+	if pid != 0 {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		reap(pid)
 	}
 }
 

@@ -61,5 +61,4 @@ func (l *plan) openTerminal(b *becoming) {
 	for fd := range uintptr(l.kept) {
 		l.must(stepTerminal, unix.SYS_DUP3, slave, fd, 0)
 	}
-	l.must(stepTerminal, unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
 }

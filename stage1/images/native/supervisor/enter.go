@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -60,7 +61,7 @@ type executing struct {
 // execute makes the process of an exec and waits until it has executed its program. An
 // ordinary process does that by a plan of system calls. It is made again by init if the plan
 // cannot say what is asked for, and if one of its steps has failed: then nothing was executed,
-// and the error is that of init.
+// and the error is that of init. But an app that can take init over could make a step fail on purpose.
 func (s *Supervisor) execute(ctx context.Context, a *app, c *serve.Asked) (*proc.Child, error) {
 	r := c.Request
 	files, err := stdio(c)
@@ -94,13 +95,29 @@ func (s *Supervisor) execute(ctx context.Context, a *app, c *serve.Asked) (*proc
 	if program != nil {
 		child, err := s.executeByPlan(ctx, e, program)
 		var failed *fork.Error
-		if !errors.As(err, &failed) {
+		if !errors.As(err, &failed) || s.appsTrace() {
 			return child, err
 		}
 		why = err.Error()
 	}
 	s.countInit("execs", why)
 	return s.executeByInit(ctx, e)
+}
+
+// appsTrace reports whether an app of the pod can trace processes of the host's user namespace, if
+// it sees them. A process that executes init has every right while it does.
+func (s *Supervisor) appsTrace() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.apps {
+		if a.spec == nil || a.spec.Process == nil || a.spec.Process.Capabilities == nil || a.joins&unix.CLONE_NEWUSER != 0 {
+			continue
+		}
+		if slices.Contains(a.spec.Process.Capabilities.Bounding, "CAP_SYS_PTRACE") {
+			return true
+		}
+	}
+	return false
 }
 
 // executeByPlan makes the process of an exec without init. If a step has failed before the

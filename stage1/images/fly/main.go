@@ -135,23 +135,49 @@ func stop(args []string) error {
 	if len(args) != 1 || strings.HasPrefix(args[0], "-") {
 		return misused("usage: stop [--force] UUID")
 	}
-	for _, who := range []struct {
-		file string
-		sign int
-	}{{"pid", 1}, {"pgid", -1}} {
-		pid, err := readNumber(who.file)
-		if err != nil {
-			continue
-		}
-		err = syscall.Kill(who.sign*pid, sig)
-		if err == nil {
-			break // do not signal the group: if `run` has joined another group, it has processes that are not the app's
-		}
-		if !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("signal %s %d: %w", who.file, pid, err)
-		}
+	pid, err := readNumber("pid")
+	if err != nil {
+		return nil // run has not come that far
+	}
+	start, err := startTime()
+	if err != nil || start == 0 {
+		return err
+	}
+	err = proc.Signal(pid, start, sig)
+	if !errors.Is(err, proc.ErrGone) {
+		return err // not the group: if `run` has joined another group, it has processes that are not the app's
+	}
+	group, err := readNumber("pgid")
+	if err != nil {
+		return nil
+	}
+	if _, err := proc.StartTime(group); group == pid && err == nil {
+		return nil // another process has the pid, so the app has left no group: as long as one exists, its number is no new pid
+	}
+	if err := syscall.Kill(-group, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal the process group %d: %w", group, err)
 	}
 	return nil
+}
+
+// startTime returns the start time of the app, or 0 if the app belongs to another boot of the host.
+func startTime() (start uint64, err error) {
+	text, err := os.ReadFile("born")
+	if err != nil {
+		return 0, err
+	}
+	now, err := proc.BootID()
+	if err != nil {
+		return 0, err
+	}
+	var boot string
+	if _, err := fmt.Sscanf(string(text), "%d %s", &start, &boot); err != nil {
+		return 0, fmt.Errorf("born: %q: %w", text, err)
+	}
+	if boot != now {
+		return 0, nil
+	}
+	return start, nil
 }
 
 func readNumber(file string) (int, error) {

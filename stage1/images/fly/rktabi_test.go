@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // These tests call the image as rkt called its own image fly, of interface version 5: with
@@ -204,6 +205,37 @@ func TestRunRefusesWhatItCannotDoAsInRkt(t *testing.T) { // traps 2; rkt-abi.md,
 	p.out.Reset()
 	p.start("--net=host")
 	p.ends(exitUnfit, "the pod has 2 apps, and can have one\n")
+}
+
+// After the end of an app, another process may get its pid, and after a reboot any other may have it.
+func TestStopSignalsNoProcessThatHasThePidOfTheAppNow(t *testing.T) {
+	for name, forge := range map[string]func(dir string, victim int) error{
+		"a pid that is reused": func(string, int) error { return nil },
+		"an earlier boot": func(dir string, victim int) error {
+			start, err := proc.StartTime(victim)
+			return errors.Join(err, os.WriteFile(filepath.Join(dir, "born"), fmt.Appendf(nil, "%d 9c1d6a3e-0000-4000-8000-000000000000\n", start), 0o644))
+		},
+	} {
+		p := newPod(t, shell("true"), nil, nil)
+		p.start("--net=host")
+		p.ends(0, "")
+		victim := exec.Command("sleep", "1000")
+		victim.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		must(t, victim.Start())
+		for _, file := range []string{"pid", "pgid"} {
+			must(t, os.WriteFile(filepath.Join(p.dir, file), fmt.Appendf(nil, "%d\n", victim.Process.Pid), 0o644))
+		}
+		must(t, forge(p.dir, victim.Process.Pid))
+		if code, out := p.call("stop", "--force", podID); code != 0 || out != "" {
+			t.Errorf("%s: stop: exit code %d, %q", name, code, out)
+		}
+		s, err := proc.ReadStat(victim.Process.Pid)
+		if err != nil || s.State == 'Z' {
+			t.Errorf("%s: stop has killed the process: %v", name, err)
+		}
+		_ = victim.Process.Kill()
+		_ = victim.Wait()
+	}
 }
 
 func TestThePodIsLockedWhileTheAppRuns(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
@@ -75,17 +76,34 @@ func parseRun(args []string) (names string, err error) {
 	return names, nil
 }
 
-// writePIDs writes the app's pid, for rkt's tools and for stop.
+// writePIDs writes the app's pid, for rkt's tools and for stop. With the start time and the boot, stop
+// knows the process by it after the pid may have been reused.
 func writePIDs() error {
-	for file, n := range map[string]int{"pgid": unix.Getpgrp(), "pid": os.Getpid()} {
-		if err := os.WriteFile(file+".new", []byte(strconv.Itoa(n)+"\n"), 0o644); err != nil {
+	born, err := bornNow(os.Getpid())
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct{ name, text string }{
+		{"born", born}, {"pgid", strconv.Itoa(unix.Getpgrp())}, {"pid", strconv.Itoa(os.Getpid())},
+	} {
+		if err := os.WriteFile(f.name+".new", []byte(f.text+"\n"), 0o644); err != nil {
 			return err
 		}
-		if err := os.Rename(file+".new", file); err != nil {
+		if err := os.Rename(f.name+".new", f.name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// bornNow returns the text of the file born, for the process that has a pid now.
+func bornNow(pid int) (string, error) {
+	start, err := proc.StartTime(pid)
+	if err != nil {
+		return "", err
+	}
+	boot, err := proc.BootID()
+	return fmt.Sprintf("%d %s", start, boot), err
 }
 
 // readPod reads the manifest of the pod in the working directory. The pod must have one

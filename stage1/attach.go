@@ -2,8 +2,10 @@ package stage1
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -18,6 +20,7 @@ import (
 const (
 	manifestFile = "stage1/manifest"
 	RootfsDir    = "stage1/rootfs"
+	ImageDir     = "stage1/image" // the image's tree, read-only, if programs in the pod can write to RootfsDir
 	RktDir       = RootfsDir + "/" + RktInTree
 	Stage2Dir    = RootfsDir + "/" + Stage2InTree
 )
@@ -102,6 +105,20 @@ func InTree(dir string, f func(tree *os.Root) error) error {
 	return errors.Join(f(tree), tree.Close())
 }
 
+// WriteInTree writes a file in a pod's tree, in place of what is there. It makes a new file, because to open a fifo
+// that a program in the pod has made would block.
+func WriteInTree(tree *os.Root, name string, text []byte, mode os.FileMode) error {
+	if err := tree.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := tree.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
+
 // put writes a file unless it has that content already. A needless write is slow: ext4
 // writes a file to the disk when a truncated file is closed.
 func put(path string, text []byte) error {
@@ -130,7 +147,7 @@ func (s *Stage1) Detach(dir string) error {
 	}
 }
 
-// EntrypointIn returns the path of an entrypoint in a pod.
+// EntrypointIn returns the path of an entrypoint in a pod. It is in a tree that programs in the pod cannot write to.
 func (s *Stage1) EntrypointIn(dir string, e abi.Entrypoint) string {
-	return filepath.Join(dir, RootfsDir) + s.Entrypoint(e)
+	return filepath.Join(dir, cmp.Or(s.ProgramDir, RootfsDir)) + s.Entrypoint(e)
 }

@@ -82,7 +82,7 @@ func (k *Call) Execute(argv, env []string, sys *syscall.SysProcAttr, more ...*os
 		files = append(fds.table[:], more...)
 	}
 	attr := &os.ProcAttr{Dir: k.Dir, Env: env, Files: files, Sys: sys}
-	return k.Stage1.Within(func() (err error) {
+	return k.Stage1.within(k.Entrypoint, func() (err error) {
 		k.Child, err = k.Stage1.Children.StartThen(argv, attr, k.end)
 		if err != nil {
 			return ExplainExec(argv[0], err)

@@ -38,6 +38,9 @@ type Stage1 struct {
 	// none.
 	declared func() *fields.Set
 
+	// ProgramDir is the directory of a pod in which its entrypoints are; RootfsDir if it is empty.
+	ProgramDir string
+
 	// Execute makes every call an execution, as if the image declared no socket.
 	Execute bool
 
@@ -49,9 +52,9 @@ type Stage1 struct {
 	// the environment of an execution, or with the request that goes to the socket.
 	Show func(e abi.Entrypoint, argv, env []string, request []byte)
 
-	// Inside, if set, calls a function in the mount namespace in which the pod's
-	// entrypoints are executed.
-	Inside func(func() error) error
+	// Inside, if set, calls a function in the mount namespace in which an entrypoint of the pod is executed. Stage 0
+	// itself works in that of the entrypoint "".
+	Inside func(abi.Entrypoint, func() error) error
 }
 
 var _ pod.Stage1 = (*Stage1)(nil)
@@ -275,9 +278,9 @@ func (s *Stage1) Invoke(ctx context.Context, c pod.Call) error {
 }
 
 // reattach mounts the tree for the `gc` of a pod without mounts. A pod has none after a
-// reboot, or if the shim was killed while it made the pod.
+// reboot, or if the shim was killed while it made the pod. The owner of a pod's mount namespace mounts the tree there.
 func (s *Stage1) reattach(k *Call) error {
-	if k.Entrypoint != abi.GC {
+	if k.Entrypoint != abi.GC || s.Inside != nil {
 		return nil
 	}
 	if _, err := os.Lstat(s.EntrypointIn(k.Dir, abi.GC)); !errors.Is(err, fs.ErrNotExist) {
@@ -286,12 +289,15 @@ func (s *Stage1) reattach(k *Call) error {
 	return s.Attach(k.Dir)
 }
 
-// Within calls f in the mount namespace in which the pod's entrypoints are executed.
-func (s *Stage1) Within(f func() error) error {
+// Within calls f in the mount namespace in which stage 0 works on the pod.
+func (s *Stage1) Within(f func() error) error { return s.within("", f) }
+
+// within calls f in the mount namespace of an entrypoint.
+func (s *Stage1) within(e abi.Entrypoint, f func() error) error {
 	if s.Inside == nil {
 		return f()
 	}
-	return s.Inside(f)
+	return s.Inside(e, f)
 }
 
 // Has reports whether the image declares an entrypoint and stage 0 calls it.

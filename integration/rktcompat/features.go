@@ -130,7 +130,11 @@ var features = append(calls(), []feature{
 		"TestTheEndOfRunIsThatOfTheContainer", "TestTheEndOfRunIsThatOfTheContainer", served[rktsFly] + "/death of run", served[rktsNspawn] + "/death of run"}},
 	{name: "`delete` after the death of the shim", tests: [4]string{
 		"TestNothingOfAnImmutablePodOutlivesItsShim", "TestNothingOfAMutablePodOutlivesItsShim", served[rktsFly] + "/death of the shim", served[rktsNspawn] + "/death of the shim"}},
+	{name: "programs that an app has written are not executed", tests: [4]string{
+		written, written, "TestNoProgramThatAnAppOfRktsOwnImagesHasWrittenIsExecuted", "TestNoProgramThatAnAppOfRktsOwnImagesHasWrittenIsExecuted"}},
 }...)
+
+const written = "TestNoProgramThatAnAppOfRktsHasWrittenIsExecuted"
 
 // kept are the tests that `make test` runs, too: one container of each kind of image, in every
 // version.
@@ -149,6 +153,7 @@ var others = []string{
 	"TestAnExecOfRktsIsKilled",
 	"TestBundledImagesHaveTerminalsByTheRktABI",
 	"TestImagesOfRktsAnswerInEveryState",
+	"TestNoLinkOfAnAppLeadsRktsProgramsToTheHost",
 	"TestNothingOfAPodOfRktsNspawnOutlivesItsSupervisor",
 	"TestPodsOfKubernetesInAMutableImage",
 	"TestRktsFlyAnswersInEveryState",

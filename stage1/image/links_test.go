@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -89,4 +90,44 @@ func listing(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return names.String()
+}
+
+// In a pod of version 7, stage 0 mounts the pod's own directories on these. What would be executed there can be written.
+func TestAnEntrypointWhereAPodMountsItsDirectoriesIsRefused(t *testing.T) {
+	stage1test.RequireRoot(t)
+	for name, c := range map[string]struct {
+		version string
+		path    string // of the entrypoint
+		target  string // if it is a link
+		refused bool
+	}{
+		"in rkt":               {version: "7", path: "/rkt/gc", refused: true},
+		"in opt/stage2":        {version: "7", path: "/opt/stage2/bin/gc", refused: true},
+		"a link into rkt":      {version: "7", path: "/gc", target: "rkt/gc", refused: true},
+		"a link elsewhere":     {version: "7", path: "/gc", target: "bin/gc"},
+		"in opt":               {version: "7", path: "/opt/gc"},
+		"in rkt, of version 6": {version: "6", path: "/rkt/gc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := stage1test.Image{Annotations: map[string]string{abi.AnnotationVersion: c.version, abi.AnnotationPrefix + string(abi.GC): c.path}}
+			dir := of.Dir(t)
+			program := filepath.Join(dir, "rootfs", c.path)
+			if c.target != "" {
+				if err := os.Symlink(c.target, program); err != nil {
+					t.Fatal(err)
+				}
+				program = filepath.Join(dir, "rootfs", c.target)
+			}
+			if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			_, err := openStore(t).Image(t.Context(), dir, "")
+			if refused := err != nil && strings.Contains(err.Error(), "mounts a directory of the pod"); refused != c.refused || err != nil && !refused {
+				t.Errorf("%v; want it refused: %t", err, c.refused)
+			}
+		})
+	}
 }

@@ -219,6 +219,9 @@ func (m *manifest) checkFiles(dir, source string) error {
 		if err := checkExecutable(root, m.paths[e]); err != nil {
 			return invalid("entrypoint %s: %s: %v", e, filepath.Join(source, "rootfs", m.paths[e]), err)
 		}
+		if err := m.checkReadOnly(filepath.Join(dir, "rootfs"), m.paths[e]); err != nil {
+			return invalid("entrypoint %s: %s: %v", e, filepath.Join(source, "rootfs", m.paths[e]), err)
+		}
 	}
 	if m.features == "" {
 		return nil
@@ -229,6 +232,33 @@ func (m *manifest) checkFiles(dir, source string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(source, "rootfs", m.features), err)
+	}
+	return nil
+}
+
+// checkReadOnly refuses a program, or a link to one, below a directory on which stage 0 mounts one of the pod's own. In a
+// pod the program would not be there, and what is there can be written. For images of rkt's versions the whole tree
+// is mounted once more, without these directories.
+func (m *manifest) checkReadOnly(rootfs, p string) error {
+	if m.version < abi.Version {
+		return nil
+	}
+	top, err := filepath.EvalSymlinks(rootfs)
+	if err != nil {
+		return err
+	}
+	file, err := filepath.EvalSymlinks(filepath.Join(rootfs, p))
+	if err != nil {
+		return err
+	}
+	own := []string{"rkt"}
+	if !m.noStage2 {
+		own = append(own, Stage2)
+	}
+	for _, d := range own {
+		if strings.HasPrefix(file, filepath.Join(top, d)+"/") {
+			return fmt.Errorf("it is below /%s, on which stage 0 mounts a directory of the pod: put it at another place", d)
+		}
 	}
 	return nil
 }

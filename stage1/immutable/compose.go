@@ -15,6 +15,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
@@ -99,7 +100,7 @@ func (k *Composition) Write() error {
 	if err := k.enlist(app); err != nil {
 		return fmt.Errorf("manifest of the pod: %w", err)
 	}
-	return stage1.InTree(k.Dir, func(tree *os.Root) error { return tree.WriteFile(Mark(string(k.Name), Created), nil, 0o644) })
+	return stage1.InTree(k.Dir, func(tree *os.Root) error { return stage1.WriteInTree(tree, Mark(string(k.Name), Created), nil, 0o644) })
 }
 
 // writeInTree writes the files that programs in the pod read.
@@ -111,14 +112,14 @@ func (k *Composition) writeInTree(image []byte) error {
 		if err := tree.Chmod(k.Stage2(), 0o755); err != nil { // programs of any user read these files
 			return err
 		}
-		if err := tree.WriteFile(filepath.Join(k.Stage2(), "manifest"), image, 0o644); err != nil {
+		if err := stage1.WriteInTree(tree, filepath.Join(k.Stage2(), "manifest"), image, 0o644); err != nil {
 			return err
 		}
 		env := filepath.Join(stage1.RktInTree, "env")
 		if err := tree.MkdirAll(env, 0o755); err != nil {
 			return err
 		}
-		return tree.WriteFile(filepath.Join(env, string(k.Name)), appc.Env(string(k.Name), &k.App.App), 0o644)
+		return stage1.WriteInTree(tree, filepath.Join(env, string(k.Name)), appc.Env(string(k.Name), &k.App.App), 0o644)
 	})
 }
 
@@ -167,8 +168,11 @@ func (k *Composition) replaces(name disk.AppName) bool {
 	if string(name) == string(k.Name) {
 		return true
 	}
-	_, err := os.Stat(filepath.Join(k.Dir, stage1.Stage2Dir, string(name), "manifest"))
-	return err != nil
+	f, err := abi.OpenBelow(k.Dir, filepath.Join(stage1.Stage2Dir, string(name), "manifest"), unix.O_PATH)
+	if err != nil {
+		return true
+	}
+	return f.Close() != nil
 }
 
 // Delist removes the app's entry from the pod's manifest. A half removed pod may have no

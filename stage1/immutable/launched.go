@@ -48,6 +48,9 @@ func (s *InSpace) Launch(c pod.Call, lock *os.File, over func()) (*Launched, *po
 		return nil, nil, k.Fail(err)
 	}
 	sup, err := p.supervise(over)
+	if err == nil {
+		err = s.guard(c.Dir)
+	}
 	if err != nil {
 		p.Control.Close()
 		return nil, nil, k.Fail(err)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -44,23 +45,69 @@ func newSpace() (*space, error) {
 	return s, nil
 }
 
-// spaceOf returns the space of a process. It returns nil if the process is in the mount
-// namespace of this process.
-func spaceOf(pid int) (*space, error) {
-	path := filepath.Join("/proc", strconv.Itoa(pid), "ns/mnt")
-	theirs, err := os.Readlink(path)
+// errNoSpace is the error for a process whose mount namespace is no pod's space.
+var errNoSpace = errors.New("it is not in the space of a pod")
+
+// spaceOf returns the space of a process. A space has the host's root and the directory of the pod, as this process
+// has them; the mount namespace of a container has another root.
+func spaceOf(pid int, podDir string) (*space, error) {
+	ns, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "ns/mnt"))
 	if err != nil {
 		return nil, err
 	}
-	ours, err := os.Readlink("/proc/self/ns/mnt")
-	if err != nil || ours == theirs {
-		return nil, err
+	s := &space{ns: ns}
+	theirs, err := ns.Stat()
+	if err == nil {
+		var ours os.FileInfo
+		if ours, err = os.Stat("/proc/self/ns/mnt"); err == nil && os.SameFile(ours, theirs) {
+			err = errNoSpace
+		}
 	}
-	ns, err := os.Open(path)
+	for _, path := range []string{"/", podDir} {
+		if err == nil {
+			err = s.sees(path)
+		}
+	}
 	if err != nil {
+		s.close()
 		return nil, err
 	}
-	return &space{ns: ns}, nil
+	return s, nil
+}
+
+// sees returns an error unless a directory is the same in the space and in this process's mount namespace.
+func (s *space) sees(dir string) error {
+	ours, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	return s.do(func() error {
+		theirs, err := os.Lstat(dir)
+		if err == nil && !os.SameFile(ours, theirs) {
+			err = errNoSpace
+		}
+		return err
+	})
+}
+
+// copy returns a copy of the space, which change has changed. Mounts that are made later in one of the two propagate
+// to the other.
+func (s *space) copy(change func() error) (*space, error) {
+	c := &space{}
+	err := s.do(func() (err error) {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("unshare: %w", err)
+		}
+		if err := change(); err != nil {
+			return err
+		}
+		c.ns, err = os.Open("/proc/thread-self/ns/mnt")
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("copy the pod's mount namespace: %w", err)
+	}
+	return c, nil
 }
 
 // do calls f on a thread in the space. Processes that f starts are in the space; goroutines
@@ -106,10 +153,13 @@ const (
 // because it is not written in one step.
 var ErrNoPID = errors.New("not a pid")
 
+// maxPID is the size up to which a file with a pid is read.
+const maxPID = 64
+
 // ReadPID reads a file with a pid. The error unwraps to ErrNoPID if the file has no
 // complete pid.
 func ReadPID(path string) (int, error) {
-	text, err := os.ReadFile(path)
+	text, _, err := abi.ReadBelow(filepath.Dir(path), filepath.Base(path), maxPID)
 	if err != nil {
 		return 0, err
 	}

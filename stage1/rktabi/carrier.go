@@ -164,11 +164,11 @@ func (r *carrier) carry(s *mutable, c pod.Call, a *mutableApp) {
 // multiplexer, the directory of the sockets does not exist when app/start has returned, and
 // findMux returns an error.
 func (s *mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
-	place := filepath.Join(dir, stage1.RktDir, muxDir, app)
-	files, err := watchDirs(place)
+	place := filepath.Join(stage1.RktDir, muxDir, app)
+	files, err := watchDirs(dir, place)
 	if err != nil {
 		<-a.settled
-		if files, err = watchDirs(place); err != nil {
+		if files, err = watchDirs(dir, place); err != nil {
 			return nil, err
 		}
 	}

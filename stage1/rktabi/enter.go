@@ -164,7 +164,7 @@ func (s *adapter) enterExactly(k *stage1.Call, p *specs.Process) error {
 	}
 	name := "exec-" + k.Request.App + "-" + k.Request.Exec
 	err := stage1.InTree(k.Dir, func(tree *os.Root) error {
-		return tree.WriteFile(filepath.Join(stage1.RktInTree, "env", name), []byte(strings.Join(append(p.Env, ""), "\n")), 0o644)
+		return stage1.WriteInTree(tree, filepath.Join(stage1.RktInTree, "env", name), []byte(strings.Join(append(p.Env, ""), "\n")), 0o644)
 	})
 	if err != nil {
 		return err

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
@@ -33,7 +34,7 @@ func (s *adapter) Detach(dir string) error {
 }
 
 func detachMachine(dir string) error {
-	recorded, err := os.ReadFile(filepath.Join(dir, machineFile))
+	recorded, _, err := abi.ReadBelow(dir, machineFile, unix.PathMax)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
 // patience is how long a test waits for what is certain to happen on a machine
@@ -20,7 +21,12 @@ const patience = 30 * time.Second
 var children *proc.Children
 
 // TestMain runs the tests, after which no goroutine and no process may be left.
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+func TestMain(m *testing.M) {
+	if launch.Asked(os.Args) {
+		os.Exit(launch.Main())
+	}
+	os.Exit(runTests(m))
+}
 
 func runTests(m *testing.M) int {
 	if err := proc.SetSubreaper(); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
@@ -140,8 +141,8 @@ func (s *mutable) becomeReady(ctx context.Context, p *immutable.Launched, spec *
 	if err := disk.LockManifest(k.Dir, (&immutable.Composition{Dir: k.Dir}).Delist); err != nil {
 		return err
 	}
-	r := &readiness{dir: k.Dir, rkt: filepath.Join(k.Dir, stage1.RktDir)}
-	files, err := watchDirs(r.rkt, k.Dir)
+	r := &readiness{dir: k.Dir}
+	files, err := watchDirs(k.Dir, stage1.RktDir, ".")
 	if err != nil {
 		return err
 	}
@@ -156,15 +157,20 @@ const readyLink = "supervisor-status"
 
 // readiness looks for the files by which a supervisor reports that it is ready.
 type readiness struct {
-	dir, rkt string
-	other    bool // the link had another target when it was last read
+	dir   string // of the pod
+	other bool   // the link had another target when it was last read
 }
 
 // there reports whether the pod is ready: the link exists, and the pid for `enter` is
 // known. Before that, the only child of a systemd-nspawn is a temporary process. A systemd
 // newer than rkt's removes the link at once, so an event of the link is enough.
 func (r *readiness) there(files *watch) (bool, error) {
-	to, err := os.Readlink(filepath.Join(r.rkt, readyLink))
+	rkt, err := abi.OpenBelow(r.dir, stage1.RktDir, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return false, err
+	}
+	defer rkt.Close()
+	to, err := os.Readlink(filepath.Join(procFD(rkt.Fd()), readyLink))
 	switch {
 	case err == nil:
 		r.other = to != "ready"

@@ -142,8 +142,11 @@ func (s *mutable) add(ctx context.Context, a *mutableApp) error {
 func (s *mutable) erase(k *immutable.Composition) error {
 	err := s.Within(func() error {
 		err := unix.Unmount(k.Root(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			err = nil
+		// A link on the way, which is not followed, is one that a program in the pod has made.
+		for _, none := range []error{unix.EINVAL, unix.ENOENT, unix.ENOTDIR, unix.ELOOP} {
+			if errors.Is(err, none) {
+				err = nil
+			}
 		}
 		return errors.Join(err, s.forgetApp(k))
 	})

@@ -31,7 +31,7 @@ func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 	if err := immutable.MarkStarted(c.Dir, c.Request.App); err != nil {
 		return err
 	}
-	files, err := watchDirs(stage1.StatusDir(c.Dir))
+	files, err := watchDirs(c.Dir, abi.StatusDir)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func Open(i *image.Image, name string, children *proc.Children, rules stage1.Rul
 	s := stage1.NewOf(i, name, children, dialect{})
 	s.Abide(rules)
 	r := &adapter{InSpace: immutable.NewInSpace(s)}
-	r.Show = r.makeVisible
+	s.ProgramDir, r.Show, r.Guard = stage1.ImageDir, r.makeVisible, r.guardTree
 	if i.Mutable() {
 		return &mutable{adapter: r}
 	}
@@ -81,7 +81,7 @@ const (
 // start makes the launcher execute `run`, and waits until `run` is ready.
 func (s *oneApp) start(ctx context.Context, p *immutable.Launched, a *immutable.App) error {
 	k := p.Call
-	files, err := watchDirs(k.Dir)
+	files, err := watchDirs(k.Dir, ".")
 	if err != nil {
 		p.Starting.Lock()
 		defer p.Starting.Unlock()

@@ -85,7 +85,7 @@ func putUnit(dir, name, text string) error {
 		if err := tree.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		return tree.WriteFile(path, []byte(text), 0o644)
+		return stage1.WriteInTree(tree, path, []byte(text), 0o644)
 	})
 }
 

@@ -96,7 +96,7 @@ func openMuxDir(podDir, name string) (dir *os.File, err error) {
 		if err := tree.MkdirAll(name, 0o755); err != nil {
 			return err
 		}
-		dir, err = tree.Open(name)
+		dir, err = tree.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0) // a fifo is refused, and does not block
 		return err
 	})
 	return dir, err
@@ -161,7 +161,7 @@ func (s *adapter) bindTerminal(slave *os.File, dir, file string) error {
 		}
 		defer unix.Close(fd)
 		return stage1.InTree(dir, func(tree *os.Root) error {
-			if err := tree.WriteFile(file, nil, 0o600); err != nil {
+			if err := stage1.WriteInTree(tree, file, nil, 0o600); err != nil {
 				return err
 			}
 			return immutable.MountIn(tree, fd, file)

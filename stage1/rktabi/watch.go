@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
@@ -23,9 +24,18 @@ type watch struct {
 	names  map[string]bool // names of the files that have had events
 }
 
-// watchDirs begins to watch directories for new and changed files.
-func watchDirs(dirs ...string) (*watch, error) {
-	return watchFor(unix.IN_CREATE|unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO, dirs...)
+// watchDirs begins to watch directories of a pod for new and changed files. It follows no links.
+func watchDirs(pod string, dirs ...string) (*watch, error) {
+	var paths []string
+	for _, d := range dirs {
+		dir, err := abi.OpenBelow(pod, d, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return nil, fmt.Errorf("watch a directory of the pod: %w", err)
+		}
+		defer dir.Close()
+		paths = append(paths, procFD(dir.Fd()))
+	}
+	return watchFor(unix.IN_CREATE|unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO, paths...)
 }
 
 // watchFor begins to watch directories for some events.

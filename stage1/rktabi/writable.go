@@ -11,8 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/mount"
 )
 
@@ -20,10 +22,54 @@ import (
 // writable tree.
 const overlayDir = "overlay"
 
-// attachWritable makes an image visible in a pod directory as a writable tree, as rkt did:
-// by an overlay, or by a copy if there is no overlay. rkt/ and opt/stage2/ are directories
-// of the pod directory, so they are also visible outside of the pod's mount namespace,
-// which the caller has entered.
+// makeVisible makes the image visible in a pod directory: read-only in stage1.ImageDir, and in stage1.RootfsDir as a
+// writable tree, as rkt did. The caller has entered the pod's mount namespace.
+//
+// Programs in the pod can write to the tree, so a tree that was used is mounted again as it is: stage 0 uses nothing in
+// it, and only gc gets to see it.
+func (s *adapter) makeVisible(dir string) error {
+	if err := s.showImage(dir); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(dir, image.IDFile)); err == nil {
+		if err := s.overlay(dir); err == nil {
+			return nil
+		}
+		return bindTree(dir)
+	}
+	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
+		return err
+	}
+	return s.accommodate(dir)
+}
+
+// showImage mounts the image read-only. Its entrypoints are executed there.
+func (s *adapter) showImage(dir string) error {
+	if err := proc.MakeDirs(dir, stage1.ImageDir); err != nil {
+		return err
+	}
+	return mount.ReadOnly(s.Rootfs(), filepath.Join(dir, stage1.ImageDir))
+}
+
+// guardTree prevents stage 0 and the entrypoints that it executes from executing a file of the writable tree, and from
+// following a link there: an app may have written both. The pod has other mounts of the tree.
+func (s *adapter) guardTree(dir string) error {
+	// A pod that an earlier release has made has no mount of the image.
+	if same, err := sameFile(s.Rootfs(), filepath.Join(dir, stage1.ImageDir)); err != nil || !same {
+		if err := s.showImage(dir); err != nil {
+			return err
+		}
+	}
+	tree := filepath.Join(dir, stage1.RootfsDir)
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSYMFOLLOW | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(unix.AT_FDCWD, tree, unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW, &attr); err != nil {
+		return fmt.Errorf("let nothing of %s be executed or followed: %w", tree, err)
+	}
+	return nil
+}
+
+// attachWritable makes a tree that no program has written to, by an overlay, or by a copy if there is no overlay. rkt/
+// and opt/stage2/ are directories of the pod directory, so they are also visible outside of the pod's mount namespace.
 func (s *adapter) attachWritable(dir string) error {
 	tree := s.Rootfs()
 	for _, d := range []string{stage1.RktDir, stage1.Stage2Dir} {
@@ -35,46 +81,67 @@ func (s *adapter) attachWritable(dir string) error {
 			return err
 		}
 	}
-	if err := proc.MakeDirs(dir, stage1.RktDir+"/status", stage1.RktDir+"/env", stage1.Stage2Dir); err != nil {
+	changes := filepath.Join(overlayDir, s.Digest())
+	// Make the mount points of the pod's directories, because the image may lack them.
+	if err := proc.MakeDirs(dir, stage1.RktDir+"/status", stage1.RktDir+"/env", stage1.Stage2Dir,
+		changes+"/upper/rkt", changes+"/upper/opt/stage2", changes+"/work"); err != nil {
 		return err
 	}
-	if err := s.PutIdentity(dir); err != nil {
-		return err
+	if err := s.overlay(dir); err != nil {
+		err = errors.Join(os.RemoveAll(filepath.Join(dir, overlayDir)), copyTree(tree, filepath.Join(dir, stage1.RootfsDir)), bindTree(dir))
+		return errors.Join(err, s.PutIdentity(dir))
 	}
-	if err := s.overlay(dir, tree); err != nil {
-		return copyTree(tree, filepath.Join(dir, stage1.RootfsDir))
+	return s.PutIdentity(dir)
+}
+
+// bindTree makes a mount of a tree that is a copy, as an overlay is one.
+func bindTree(dir string) error {
+	rootfs := filepath.Join(dir, stage1.RootfsDir)
+	if err := unix.Mount(rootfs, rootfs, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s on itself: %w", rootfs, err)
 	}
 	return nil
 }
 
 // overlay mounts the tree, and mounts the pod directory's rkt/ and opt/stage2/ on it.
-func (s *adapter) overlay(dir, tree string) error {
-	var own [2]int
-	for n, d := range [...]string{stage1.RktDir, stage1.Stage2Dir} {
-		fd, err := mount.Open(filepath.Join(dir, d))
+func (s *adapter) overlay(dir string) error {
+	tree := s.Rootfs()
+	own := [...]string{stage1.RktInTree, stage1.Stage2InTree}
+	var fds [len(own)]int
+	for n, d := range own {
+		fd, err := mount.Open(filepath.Join(dir, stage1.RootfsDir, d))
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		own[n] = fd
+		fds[n] = fd
 	}
-	changes := filepath.Join(overlayDir, s.Digest())
-	upper, work := filepath.Join(dir, changes, "upper"), filepath.Join(dir, changes, "work")
+	changes := filepath.Join(dir, overlayDir, s.Digest())
+	upper, work := filepath.Join(changes, "upper"), filepath.Join(changes, "work")
 	if strings.ContainsAny(tree+upper, ":,\\") {
 		return fmt.Errorf("%s cannot be an option of a mount", tree)
-	}
-	// Make the mount points of the pod's directories, because the image may lack them.
-	if err := proc.MakeDirs(dir, changes+"/upper/rkt", changes+"/upper/opt/stage2", changes+"/work"); err != nil {
-		return err
 	}
 	rootfs := filepath.Join(dir, stage1.RootfsDir)
 	if err := unix.Mount("overlay", rootfs, "overlay", 0, "lowerdir="+tree+",upperdir="+upper+",workdir="+work); err != nil {
 		return fmt.Errorf("mount an overlay on %s: %w", rootfs, err)
 	}
-	for n, d := range [...]string{stage1.RktDir, stage1.Stage2Dir} {
-		if err := unix.MoveMount(own[n], "", unix.AT_FDCWD, filepath.Join(dir, d), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return errors.Join(fmt.Errorf("mount on %s: %w", d, err), unix.Unmount(rootfs, unix.MNT_DETACH))
+	for n, d := range own {
+		if err := mountBelow(fds[n], rootfs, d); err != nil {
+			return errors.Join(err, unix.Unmount(rootfs, unix.MNT_DETACH))
 		}
+	}
+	return nil
+}
+
+// mountBelow attaches a mount at a path in a tree that has no links on the way.
+func mountBelow(fd int, rootfs, path string) error {
+	at, err := abi.OpenBelow(rootfs, path, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	if err := unix.MoveMount(fd, "", int(at.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount on %s: %w", filepath.Join(rootfs, path), err)
 	}
 	return nil
 }
@@ -144,13 +211,4 @@ func copyContent(from, to string, mode fs.FileMode) error {
 	}
 	_, err = io.Copy(dst, src)
 	return errors.Join(err, dst.Close())
-}
-
-// makeVisible makes the image visible in a pod directory. The caller has entered the pod's
-// mount namespace.
-func (s *adapter) makeVisible(dir string) error {
-	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
-		return err
-	}
-	return s.accommodate(dir)
 }

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -60,4 +61,21 @@ func TestARemountLeavesSharedSuperblocksAlone(t *testing.T) {
 			t.Errorf("a remount of %s does not change it", kind)
 		}
 	}
+}
+
+// On a host with version 2 and systemd, these are nsdelegate and memory_recursiveprot.
+func TestAContainerThatMountsCgroup2LeavesTheOptionsOfTheHosts(t *testing.T) {
+	before, err := hostCgroup2()
+	must(t, err)
+	b := newBox(t).sh("cat /proc/self/mountinfo").mount(specs.Mount{Destination: "/cgroups", Type: "cgroup2", Source: "cgroup", Options: []string{"ro", "nosuid"}})
+	if host, err := os.ReadFile("/proc/self/mountinfo"); err != nil || !strings.Contains(string(host), " - cgroup2 ") {
+		t.Skip("the host has no cgroup2: ", err)
+	}
+	contains(t, lineOf(t, b.ok(), "/cgroups"), " ro,nosuid")
+	after, err := hostCgroup2()
+	must(t, err)
+	if after != before {
+		t.Errorf("the host's cgroup2 had the options %q, and has %q", before, after)
+	}
+	t.Logf("they are %q", after)
 }

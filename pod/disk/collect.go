@@ -209,9 +209,6 @@ func (c *Collector) collectFrom(ctx context.Context, d *Dir, r bundleRecord, bun
 	return exit, err
 }
 
-// errAtWork says that a running shim is removing the pod, or should.
-var errAtWork = errors.New("its shim is at work on it")
-
 // container collects the app or the sandbox that a record in a bundle names.
 func (p *podCollector) container(ctx context.Context, u unfinished) (CollectedExit, error) {
 	exit := u.Record.Exit.collected()

@@ -47,6 +47,9 @@ func (p *podCollector) finish(ctx context.Context) error {
 	return p.remove(ctx)
 }
 
+// errAtWork says that a running shim is removing the pod, or should.
+var errAtWork = errors.New("its shim is at work on it")
+
 // leftDir waits while the pod's shim, if it runs, removes the pod, which has no app any
 // more. If the shim has ended and the directory exists, leftDir returns the directory. If the
 // directory is gone, leftDir returns nil. The error is errAtWork if the shim still runs: it has logged

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -114,18 +112,6 @@ type how struct {
 // staleness says why a pod is stale. The zero value means that it is not. If kept is set, it
 // is not collected now, for that reason.
 type staleness struct{ why, kept string }
-
-func readNames(dir string) ([]string, error) {
-	f, err := proc.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.Readdirnames(-1)
-}
 
 // collectStale collects one pod if it is stale.
 func (c *Collector) collectStale(ctx context.Context, state, uuid string, how how) (found staleness, err error) {

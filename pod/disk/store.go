@@ -1,9 +1,13 @@
 package disk
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/removal"
@@ -90,3 +94,16 @@ const debugDir = "debug"
 
 // debugPath returns the directory of a pod's debug apps.
 func (s *Store) debugPath(uuid string) string { return filepath.Join(s.dir, debugDir, uuid) }
+
+// readNames returns the names in a directory, in no order; none if it does not exist.
+func readNames(dir string) ([]string, error) {
+	f, err := proc.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}

@@ -286,6 +286,28 @@ func TestExecsByInitAreCounted(t *testing.T) {
 	}
 }
 
+// An app that can trace every process that it sees could make an exec fail, and take over the init that
+// makes it again.
+func TestAFailedExecInAPodThatTracesIsNotMadeAgainByInit(t *testing.T) {
+	for name, traces := range map[string]bool{"CAP_SYS_PTRACE": true, "CAP_NET_RAW": false} {
+		p := startPod(t)
+		r := p.request("web", "sleep", "1000")
+		respec(t, &r, func(s *specs.Spec) { s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: []string{name}} })
+		p.add(r)
+		p.expect(0, abi.AppStart, "web")
+		_, a := p.execute("web", specs.Process{Args: []string{"absent"}, Cwd: "/", Env: []string{"PATH=/bin"}}, nil)
+		if a.code == 0 || !strings.Contains(a.text, "absent") || traces && !strings.Contains(a.text, "no such file or directory") {
+			t.Errorf("%s: exit code %d, %q", name, a.code, a.text)
+		}
+		if byInit := p.inits("execs"); traces != (byInit == nil) {
+			t.Errorf("%s: made by init: %q", name, byInit)
+		}
+		if output, a := p.execute("web", specs.Process{Args: []string{"sh", "-c", "echo works"}, Cwd: "/", Env: []string{"PATH=/bin"}}, nil); output != "works\n" {
+			t.Errorf("%s: the next exec: %q, %s", name, output, a.text)
+		}
+	}
+}
+
 func TestAFailedExecHasTheErrorOfInit(t *testing.T) {
 	p := startPod(t)
 	r := p.request("web", "sleep", "1000")

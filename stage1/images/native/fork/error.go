@@ -2,7 +2,6 @@ package fork
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -122,8 +121,6 @@ func (p *Process) failure(r *report) error {
 		e.Doing += " " + p.Path
 	case r.step == stepExec && p.Program != nil && p.Program.First != nil && int(r.value) < len(p.Program.Paths):
 		e.Doing = "exec " + p.Program.Paths[r.value] // the error of os/exec
-	case r.step == stepLookUp && p.Program != nil && len(p.Program.Args) > 0:
-		e.Doing += " " + strconv.Quote(p.Program.Args[0])
 	case r.step == stepClone:
 		e.Doing = p.cloneText()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -95,8 +96,11 @@ func (s *Supervisor) execute(ctx context.Context, a *app, c *serve.Asked) (*proc
 	if program != nil {
 		child, err := s.executeByPlan(ctx, e, program)
 		var failed *fork.Error
-		if !errors.As(err, &failed) || s.appsTrace() {
+		switch {
+		case !errors.As(err, &failed):
 			return child, err
+		case s.appsTrace():
+			return nil, fmt.Errorf("exec %q: %w", process.Args[0], err)
 		}
 		why = err.Error()
 	}
@@ -113,7 +117,8 @@ func (s *Supervisor) appsTrace() bool {
 		if a.spec == nil || a.spec.Process == nil || a.spec.Process.Capabilities == nil || a.joins&unix.CLONE_NEWUSER != 0 {
 			continue
 		}
-		if slices.Contains(a.spec.Process.Capabilities.Bounding, "CAP_SYS_PTRACE") {
+		caps := a.spec.Process.Capabilities
+		if slices.ContainsFunc(slices.Concat(caps.Bounding, caps.Permitted), func(name string) bool { return strings.EqualFold(name, "CAP_SYS_PTRACE") }) {
 			return true
 		}
 	}

@@ -13,8 +13,7 @@ import (
 
 // openTree makes a detached copy of the mount at path, or of the part of it below path.
 // Bind mounts are made in two steps: the supervisor calls openTree, and the app's process
-// attaches the copy. So the app's user namespace need not have access to the source, and
-// the supervisor, for which no flag is locked, can set the mount's flags.
+// attaches the copy. So the app's user namespace need not have access to the source.
 func openTree(path string, recursive bool) (*os.File, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
 	if recursive {

@@ -118,7 +118,7 @@ func (m *mount) restrict(fd int) error {
 		return nil
 	}
 	if err := setAttr(fd, true, m.Recursive); err != nil {
-		return fmt.Errorf("set recursive flags: %w", err)
+		return fmt.Errorf("set recursive flags: %w", explainLocked(fd, err))
 	}
 	return nil
 }

@@ -197,8 +197,8 @@ const (
 
 // bindAttr returns the attributes to change for a bind mount with these options. changes is
 // false if the mount keeps all attributes of its source. attr also resets the attributes of
-// plainAttrs that the options do not name. gentle resets nothing. It is used if the mount
-// comes from a more privileged user namespace, because the kernel then locks some flags.
+// plainAttrs that the options do not name. gentle resets nothing. It is used if flags of the
+// source are locked (amongLockedMounts).
 //
 // Options of the filesystem, such as sync, have no effect on a bind mount, because it
 // shares the filesystem with its source.

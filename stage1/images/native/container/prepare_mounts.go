@@ -39,11 +39,18 @@ type idmap struct {
 func (p *Prepared) filesystem(c *config, spec *specs.Spec, r *abi.Request) error {
 	m := &mountPlanner{prepared: p, config: c, spec: spec, request: r, options: newOptionParser(), hostCgroup2: hostCgroup2}
 	defer m.close()
+	if c.UserNamespace {
+		return amongLockedMounts(m.plan)
+	}
+	return m.plan()
+}
+
+func (m *mountPlanner) plan() error {
 	if err := m.root(); err != nil {
 		return err
 	}
-	m.cgroup2 = r.Cgroup != nil && r.Cgroup.Version == 2
-	for i, s := range spec.Mounts {
+	m.cgroup2 = m.request.Cgroup != nil && m.request.Cgroup.Version == 2
+	for i, s := range m.spec.Mounts {
 		planned, err := m.mount(s)
 		if err != nil {
 			var refused *serve.Failure
@@ -52,9 +59,9 @@ func (p *Prepared) filesystem(c *config, spec *specs.Spec, r *abi.Request) error
 			}
 			return fmt.Errorf("mount %s on %s: %w", describe(s), s.Destination, err)
 		}
-		c.Mounts = append(c.Mounts, planned)
+		m.config.Mounts = append(m.config.Mounts, planned)
 	}
-	if !c.Rootfs.Populate {
+	if !m.config.Rootfs.Populate {
 		return nil
 	}
 	return m.devices()
@@ -166,6 +173,9 @@ func (m *mountPlanner) bind(planned *mount, s specs.Mount, o *mountOptions) erro
 		source = path.Join(m.request.Bundle, source)
 	}
 	tree, err := openTree(source, o.flags&unix.MS_REC != 0)
+	if recursive := o.flags&unix.MS_REC != 0; errors.Is(err, unix.EINVAL) && m.config.UserNamespace && !recursive {
+		return fmt.Errorf("open the source: %w: a mount is below it, and in a user namespace only rbind may bind it, which binds both", err)
+	}
 	if err != nil {
 		return fmt.Errorf("open the source: %w", err)
 	}
@@ -198,7 +208,7 @@ func setBindAttr(fd int, o *mountOptions) error {
 		err = setAttr(fd, false, gentle)
 	}
 	if err != nil {
-		return fmt.Errorf("set the mount's flags: %w", err)
+		return fmt.Errorf("set the mount's flags: %w", explainLocked(fd, err))
 	}
 	return nil
 }

@@ -94,6 +94,7 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 	p.Cgroup, p.Tasks = groups.dir, groups.tasks
 	a.init = &initProcess{console: func(master *os.File) error { return s.Console(r, master) }, prepareSpawn: prepare}
 	prepareApp := func() (err error) {
+		defer s.Children.Expect()() // for a user namespace, PrepareApp makes a process
 		a.init.prepared, err = container.PrepareApp(container.AppRequest{
 			Request: inside, Spec: a.spec, CgroupFiles: groups.files, Tasks: len(groups.tasks), Filters: &s.filters,
 		})

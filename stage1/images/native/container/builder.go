@@ -21,10 +21,14 @@ type builder struct {
 	held     []heldMount
 	asideDir int // directory in which mountAside mounts, if an entry needs it
 	empty    int // the mount that covers masked directories, once it was made
+	// dev is what the spec has mounted on /dev, or else the image's directory, or -1 before that is open. Devices,
+	// links, the console and mounts below /dev are made in it: the path /dev may be a link of the image, which
+	// leads into a volume when all mounts are made.
+	dev int
 }
 
 func newBuilder(c *config) builder {
-	b := builder{config: c, empty: -1}
+	b := builder{config: c, empty: -1, dev: -1}
 	for _, m := range c.Mounts {
 		if m.File != 0 {
 			b.keep(m.File)
@@ -68,7 +72,7 @@ var ErrOutside = errors.New("the root cannot be made from outside")
 func (p *Prepared) Builder(pid int, pidfd *os.File, namespaces int, procfs []*os.File) (_ *Builder, err error) {
 	c := *p.config
 	c.Mounts = slices.Clone(c.Mounts)
-	b := &Builder{builder: builder{config: &c, empty: -1}, pid: pid, namespaces: namespaces}
+	b := &Builder{builder: builder{config: &c, empty: -1, dev: -1}, pid: pid, namespaces: namespaces}
 	defer func() {
 		if err != nil {
 			b.release()

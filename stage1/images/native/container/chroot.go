@@ -39,7 +39,7 @@ func (a *builder) openChroot() error {
 	if err != nil {
 		return fmt.Errorf("open rootfs %s: %w", a.Rootfs.Path, err)
 	}
-	return inOrder(func() error { return a.root.set(fd) }, a.makeDevices, a.linkDevices)
+	return inOrder(func() error { return a.root.set(fd) }, a.openDev, a.makeDevices, a.linkDevices)
 }
 
 // changeRoot makes a directory this process's root. It leaves the mount namespace alone.

@@ -11,10 +11,10 @@ import (
 )
 
 // openConsole makes a terminal in the app's devpts. It becomes the stdio and the
-// controlling terminal of this process, and its master is sent to the supervisor. r is the
-// app's root. If mounted is set, the terminal also becomes the app's /dev/console.
-func openConsole(size *specs.Box, r root, mounted bool) error {
-	master, err := openMaster(r)
+// controlling terminal of this process, and its master is sent to the supervisor. dev is the
+// app's /dev. If mounted is set, the terminal also becomes the app's /dev/console.
+func openConsole(size *specs.Box, dev int, mounted bool) error {
+	master, err := openMaster(dev)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func openConsole(size *specs.Box, r root, mounted bool) error {
 		}
 	}
 	if mounted {
-		if err := doing("mount /dev/console", mountConsole(r, slave)); err != nil {
+		if err := doing("mount /dev/console", mountConsole(dev, slave)); err != nil {
 			return err
 		}
 	}
@@ -50,8 +50,8 @@ func openConsole(size *specs.Box, r root, mounted bool) error {
 // /dev/ptmx, which could be any file of the app or its image, while this process still has
 // root's rights. In a devpts no process can make or rename a file, so a file that is found
 // there without crossing a mount is the kernel's.
-func openMaster(r root) (int, error) {
-	dir, err := r.open("/dev/pts", unix.O_DIRECTORY)
+func openMaster(dev int) (int, error) {
+	dir, err := root{fd: dev}.open("pts", unix.O_DIRECTORY)
 	if err != nil {
 		return -1, fmt.Errorf("open a terminal, /dev/pts: %w", err)
 	}
@@ -72,12 +72,7 @@ func openMaster(r root) (int, error) {
 	return master, nil
 }
 
-func mountConsole(r root, slave int) error {
-	dev, err := r.open("/dev", unix.O_DIRECTORY)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dev)
+func mountConsole(dev, slave int) error {
 	target, err := ensure(dev, "console", true)
 	if err != nil {
 		return err

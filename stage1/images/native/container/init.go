@@ -122,7 +122,7 @@ func (a *builder) buildRoot() error {
 	if a.Rootfs.Chroot {
 		return a.openChroot()
 	}
-	if err := inOrder(a.bindRoot, a.mountAll); err != nil {
+	if err := inOrder(a.bindRoot, a.openDev, a.mountAll); err != nil {
 		return err
 	}
 	if !a.Rootfs.Populate {
@@ -168,7 +168,7 @@ func (a *builder) makeCwd() {
 
 func (a *appInit) stdio() error {
 	if a.Terminal {
-		return openConsole(a.ConsoleSize, a.root, true)
+		return openConsole(a.ConsoleSize, a.dev, true)
 	}
 	return a.reopenNull()
 }
@@ -183,7 +183,7 @@ func (a *appInit) reopenNull() error {
 			continue
 		}
 		if null < 0 {
-			if null = openOwnNull(); null < 0 {
+			if null = a.openOwnNull(); null < 0 {
 				return nil
 			}
 			defer unix.Close(null)
@@ -197,8 +197,8 @@ func (a *appInit) reopenNull() error {
 
 // openOwnNull opens the app's null device, or returns -1 if that file is not the null
 // device.
-func openOwnNull() int {
-	seen, err := openNull()
+func (a *builder) openOwnNull() int {
+	seen, err := a.openNull()
 	if err != nil {
 		return -1
 	}
@@ -297,7 +297,12 @@ func (e *execInit) stdio() error {
 		return fmt.Errorf("open /: %w", err)
 	}
 	defer unix.Close(fd)
-	return openConsole(e.ConsoleSize, root{fd, "/"}, false)
+	dev, err := root{fd, "/"}.open("/dev", unix.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("open a terminal, /dev: %w", err)
+	}
+	defer unix.Close(dev)
+	return openConsole(e.ConsoleSize, dev, false)
 }
 
 // enterCgroups moves this thread into the app's version 1 cgroups. The other threads end at

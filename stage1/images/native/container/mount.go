@@ -64,7 +64,7 @@ func (a *builder) filesystemTarget(m *mount) (int, error) {
 		// place.
 		flags = unix.O_NOFOLLOW
 	}
-	target, made, err := a.root.target(m.Destination, flags, false)
+	target, made, err := a.target(m, flags)
 	if err != nil {
 		return -1, err
 	}
@@ -73,6 +73,14 @@ func (a *builder) filesystemTarget(m *mount) (int, error) {
 		return -1, err
 	}
 	return target, nil
+}
+
+// target opens the destination of an entry, and makes it if it is missing.
+func (a *builder) target(m *mount, flags uint64) (fd int, made bool, err error) {
+	if below, ok := strings.CutPrefix(m.Destination, "/dev/"); ok && a.dev >= 0 {
+		return root{fd: a.dev}.target(below, flags, m.OnFile)
+	}
+	return a.root.target(m.Destination, flags, m.OnFile)
 }
 
 // suits returns an error if a filesystem must not be mounted on target. A tmpfs gets the
@@ -136,6 +144,9 @@ func (m *mount) propagate(fd int) error {
 // complete finishes an attached mount. It sets the propagation again, because attaching may
 // have changed it: the propagation depends on the parent mount.
 func (a *builder) complete(m *mount, fd int) error {
+	if m.Destination == "/dev" {
+		a.dev = fd
+	}
 	if err := m.propagate(fd); err != nil {
 		return err
 	}
@@ -149,7 +160,7 @@ func (a *builder) complete(m *mount, fd int) error {
 }
 
 func (a *builder) bind(m *mount) error {
-	target, _, err := a.root.target(m.Destination, 0, m.OnFile)
+	target, _, err := a.target(m, 0)
 	if err != nil {
 		return err
 	}

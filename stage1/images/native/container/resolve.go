@@ -135,11 +135,22 @@ func (r root) resolved(fd int) (string, error) {
 
 // is reports whether an open file is the root.
 func (r root) is(fd int) (bool, error) {
+	file, own, err := r.compared(fd)
+	return err == nil && file.Mnt_id == own.Mnt_id && file.Ino == own.Ino, err
+}
+
+// sameMount reports whether an open file is on the root's mount.
+func (r root) sameMount(fd int) (bool, error) {
+	file, own, err := r.compared(fd)
+	return err == nil && file.Mnt_id == own.Mnt_id, err
+}
+
+// compared returns the attributes of an open file and of the root.
+func (r root) compared(fd int) (file, own unix.Statx_t, err error) {
 	const mask = unix.STATX_MNT_ID | unix.STATX_INO
-	var file, own unix.Statx_t
-	err := inOrder(
+	err = inOrder(
 		func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, mask, &file) },
 		func() error { return unix.Statx(r.fd, "", unix.AT_EMPTY_PATH, mask, &own) },
 	)
-	return err == nil && file.Mnt_id == own.Mnt_id && file.Ino == own.Ino, err
+	return file, own, err
 }

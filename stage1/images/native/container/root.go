@@ -200,7 +200,7 @@ func (a *builder) mask(fd int) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return a.maskDirectory(fd)
 	}
-	null, err := openNull()
+	null, err := a.openNull()
 	if err != nil {
 		return err
 	}

@@ -13,12 +13,18 @@ import (
 // has as many files open as the tree is deep, and fails if these are too many. RemoveAll has two. It
 // ends with the first file that cannot be removed. No process may move directories of the tree
 // meanwhile.
-func RemoveAll(path string) error {
-	full, err := remove(unix.AT_FDCWD, path)
+func RemoveAll(path string) error { return RemoveAllAt(unix.AT_FDCWD, path) }
+
+// RemoveAllAt is RemoveAll for a path that is relative to an open directory.
+func RemoveAllAt(dir int, path string) error {
+	full, err := remove(dir, path)
 	if err != nil || !full {
 		return err
 	}
-	here, err := openTree(unix.AT_FDCWD, path)
+	here, err := openTree(dir, path)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -30,14 +36,20 @@ func RemoveAll(path string) error {
 			return fmt.Errorf("%d directories below %s: %w", len(way), path, err)
 		}
 		if sub == "" && len(way) == 0 {
-			_, err := remove(unix.AT_FDCWD, path)
-			return err
+			full, err := remove(dir, path)
+			if err != nil || !full {
+				return err
+			}
+			continue // a process has made a file meanwhile
 		}
 		var next *os.File
 		if sub != "" {
 			var b branch
 			if b, err = branchOf(here, sub); err == nil {
 				next, err = openTree(int(here.Fd()), sub)
+			}
+			if errors.Is(err, unix.ENOENT) {
+				continue // another process has removed it
 			}
 			way = append(way, b)
 		} else {

@@ -183,23 +183,32 @@ func (h handle) remove(dir string, names ...string) error {
 
 // empty removes everything in the directory, except for some files.
 func (h handle) empty(keep ...string) error {
-	err := h.in(".", func(fd int) error { return emptyAt(fd, ".", keep...) })
+	err := h.in(".", func(fd int) error { return emptyAt(fd, ".", ownLevels, keep...) })
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return fmt.Errorf("empty %s: %w", h.dir.Name(), err)
 }
 
+// ownLevels is more than the depth of a pod's directory without the tree of a stage1, which a container
+// may have made as deep as it likes. That is removed with more system calls, and few open files.
+const ownLevels = 8
+
 // removeAt removes a file or a directory.
-func removeAt(dir int, name string) error {
+func removeAt(dir int, name string) error { return removeLevels(dir, name, ownLevels) }
+
+func removeLevels(dir int, name string, levels int) error {
 	_, err := again(func() (int, error) { return 0, unix.Unlinkat(dir, name, 0) })
 	if err != unix.EISDIR {
 		return ignoreGone(err)
 	}
+	if levels == 0 {
+		return proc.RemoveAllAt(dir, name)
+	}
 	// A stage1 may make files in its directories meanwhile.
 	const tries = 5
 	for range tries {
-		if err = emptyAt(dir, name); err != nil {
+		if err = emptyAt(dir, name, levels-1); err != nil {
 			return ignoreGone(err)
 		}
 		_, err = again(func() (int, error) { return 0, unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) })
@@ -210,7 +219,7 @@ func removeAt(dir int, name string) error {
 	return err
 }
 
-func emptyAt(dir int, name string, keep ...string) error {
+func emptyAt(dir int, name string, levels int, keep ...string) error {
 	fd, err := again(func() (int, error) {
 		return unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})
@@ -224,7 +233,7 @@ func emptyAt(dir int, name string, keep ...string) error {
 			return err
 		}
 		if !slices.Contains(keep, name) {
-			err = removeAt(fd, name)
+			err = removeLevels(fd, name, levels)
 		}
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 func openTest(t *testing.T, path string) handle {
@@ -165,5 +166,42 @@ func TestAPodOfAnEarlierReleaseIsReadAndRemoved(t *testing.T) {
 	}
 	if _, err := os.Stat(d.Path()); err == nil {
 		t.Error("the directory is still there")
+	}
+}
+
+// A container may make directories in the tree of a stage1, deeper than files can be open.
+func TestAPodsDirectoryIsEmptiedHoweverDeepItsTreeIs(t *testing.T) {
+	dir := t.TempDir()
+	h, err := openHandle(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	for range 500 {
+		if err == nil {
+			err = errors.Join(unix.Mkdirat(at, "deeper", 0o755), unix.Mkdirat(at, "beside", 0o755))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, e := unix.Openat(at, "deeper", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		_ = unix.Close(at)
+		at, err = next, e
+	}
+	_ = unix.Close(at)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 100, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err = h.empty()
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); e != nil {
+		t.Fatal(e)
+	}
+	if left, e := os.ReadDir(dir); err != nil || e != nil || len(left) > 0 {
+		t.Errorf("%v, %v; %v is left", err, e, left)
 	}
 }

@@ -196,9 +196,7 @@ func (l *plan) enter() {
 	l.setns(l.late)
 }
 
-// bear goes on in a child that is born in the cgroup. The child says that itself, so that its parent
-// knows it although this process may be killed meanwhile. Its pid is one of the parent's namespace: a
-// process is in a PID namespace that it has joined only if it was cloned afterwards.
+// bear goes on in a child that is born in the cgroup, which may be frozen.
 //
 //go:nosplit
 //go:norace
@@ -209,9 +207,9 @@ func (l *plan) bear() {
 		l.fail(stepClone, errno, 0)
 	}
 	if pid != 0 {
+		l.tell(helping, 0, uint32(pid))
 		exit(0)
 	}
-	l.tell(cloned, 0, uint32(rawCall(unix.SYS_GETPID, 0, 0, 0, 0)))
 }
 
 // hide makes this process undumpable. A change of its user makes it as dumpable as the

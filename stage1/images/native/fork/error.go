@@ -13,6 +13,7 @@ type step uint32
 
 const (
 	cloned    step = iota // no failure: the second clone has succeeded
+	helping               // no failure: the clone of the process that makes the last clone has succeeded
 	executing             // no failure: a Program is executed next
 	terminal              // no failure: the packet has the master of a Program's terminal
 	procfs                // no failure: the packet has one of First.Procfs

@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,6 +69,31 @@ func TestTheEndOfTheHelperLeavesTheReportsOfItsChild(t *testing.T) {
 	tell(t, theirs, report{step: stepSession, errno: uint32(unix.EPERM)})
 	if err := <-done; err == nil || err.Error() != "leading a session: operation not permitted" {
 		t.Errorf("error %v", err)
+	}
+}
+
+// The caller may go at the moment at which the helper has ended and its report was not read yet.
+func TestAStartThatIsGivenUpAfterItsHelperHasEndedKillsTheProcess(t *testing.T) {
+	ours, theirs, err := seqpacket.Pair("a socket for a new process")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	second := execute(t, "sleep", "1000")
+	b := &starting{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours.File, helper: execute(t, "true")}
+	tell(t, theirs, report{step: cloned, value: uint32(second)})
+	if err := ours.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.attend(t.Context()); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	b.undo()
+	if err := syscall.Kill(second, 0); err != syscall.ESRCH {
+		_ = syscall.Kill(second, syscall.SIGKILL)
+		reap(second)
+		t.Errorf("the process is still there: %v", err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
@@ -130,7 +131,7 @@ func TestAForgedPidIsNotTakenForTheProcess(t *testing.T) {
 		}
 		defer ours.Close()
 		defer theirs.Close()
-		b := &starting{p: p, words: ours.File, helper: execute(t, "true")}
+		b := &starting{p: p, words: ours.File, helper: execute(t, "true")} // the last helper
 		reports := []report{{step: cloned, value: uint32(victim)}, {step: cloned, value: 1 << 22}}
 		if !forgedFirst {
 			reports[0], reports[1] = reports[1], reports[0]
@@ -144,6 +145,43 @@ func TestAForgedPidIsNotTakenForTheProcess(t *testing.T) {
 		b.undo()
 		if err := syscall.Kill(victim, 0); err != nil || field(t, victim, "State")[0] == "Z" {
 			t.Fatalf("the process of the forged pid was killed: %v", err)
+		}
+	}
+}
+
+// The helper that takes the identity is in the app's cgroup, and may be frozen there.
+func TestAnExecInAFrozenCgroupIsGivenUpWithItsHelpers(t *testing.T) {
+	p := joiner(t)
+	p.Program = &Program{Dir: "/", Paths: []string{busybox}, Args: []string{"true"}}
+	dir := cgroup2(t)
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0); err != nil {
+		t.Skip("needs the freezer of cgroup2: ", err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p.Cgroup, p.Apart = f, true
+	procs := func() string {
+		b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		return string(b)
+	}
+	gone := errors.New("the caller has gone")
+	for range 10 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := Begin(ctx, p)
+			done <- err
+		}()
+		wait.Until(t, "a process is in the cgroup", func() bool { return procs() != "" })
+		cancel(gone)
+		if err := wait.For(t, "the start to be given up", done); !errors.Is(err, gone) {
+			t.Errorf("error %v, want %v", err, gone)
+		}
+		if left := procs(); left != "" {
+			t.Fatalf("processes are left in the cgroup: %q", left)
 		}
 	}
 }

@@ -159,7 +159,10 @@ type starting struct {
 	p        *Process
 	words    *os.File
 	helper   int      // the child that makes the next clone; 0 once the last one is reaped
-	inCgroup bool     // helper is the second of two
+	second   int      // the helper that is in the cgroup
+	inCgroup bool     // helper is that one
+	forged   bool     // there are two reports of the process's pid
+	early    []int    // pids that it has reported before its own was known
 	pid      int      // of the new process, once it is known
 	master   *os.File // of its terminal, or nil
 }
@@ -193,12 +196,11 @@ func (b *starting) attend(ctx context.Context) error {
 // take that of the helper away. So there are two then.
 func (b *starting) follow(ctx context.Context) error {
 	if b.p.thrice() {
-		pid, err := b.cloned()
-		if err != nil {
+		if err := b.findSecond(); err != nil {
 			return err
 		}
 		reap(b.helper) // ends by itself
-		b.helper, b.inCgroup = pid, true
+		b.helper, b.inCgroup = b.second, true
 	}
 	if err := ended(ctx, b.helper); err != nil {
 		return err
@@ -211,6 +213,7 @@ func (b *starting) follow(ctx context.Context) error {
 	pid, err := b.cloned()
 	switch {
 	case err == nil && b.clonedAgain():
+		b.forged = true
 		return errForged
 	case err == nil:
 		b.pid = pid
@@ -221,8 +224,34 @@ func (b *starting) follow(ctx context.Context) error {
 	return err
 }
 
+// findSecond reads the pid of the second helper. The reports of the second may come before it.
+func (b *starting) findSecond() error {
+	for b.second == 0 {
+		r, file, err := b.receive()
+		if file != nil {
+			b.master.Close()
+			b.master = file
+		}
+		switch {
+		case err != nil:
+			return err
+		case r == nil:
+			return errHelper
+		case r.step == helping:
+			b.second = int(r.value)
+		case r.step == cloned:
+			b.early = append(b.early, int(r.value))
+		}
+	}
+	return nil
+}
+
 // cloned reads the pid that a helper reports, and the master of a terminal, if one comes before.
 func (b *starting) cloned() (pid int, err error) {
+	if len(b.early) > 0 {
+		pid, b.early = b.early[0], b.early[1:]
+		return pid, nil
+	}
 	for {
 		r, file, err := b.receive()
 		if file != nil {
@@ -244,6 +273,9 @@ func (b *starting) cloned() (pid int, err error) {
 
 // clonedAgain reports whether the next packet, if there is one yet, has a pid.
 func (b *starting) clonedAgain() (again bool) {
+	if len(b.early) > 0 {
+		return true
+	}
 	_ = proc.Control(b.words, func(fd int) error {
 		var buf [reportSize + 1]byte
 		n, _, err := unix.Recvfrom(fd, buf[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -325,7 +357,7 @@ func (p *Process) parse(packet []byte) (*report, error) {
 	switch {
 	case r.step == executing, r.step == terminal, r.step == procfs, r.step == waiting:
 		return r, nil
-	case r.step != cloned:
+	case r.step != cloned && r.step != helping:
 		return nil, p.failure(r)
 	case r.value == 0 || r.value > math.MaxInt32: // kill(2) treats these values as groups of processes
 		return nil, fmt.Errorf("a new process reports the pid %d", r.value)
@@ -373,7 +405,7 @@ const helperTime = time.Second
 // because that process may be frozen. If no helper reports it, the process reads end of file and ends
 // by itself.
 func (b *starting) undo() {
-	if b.helper != 0 && b.pid == 0 && b.words.SetReadDeadline(time.Now().Add(helperTime)) == nil {
+	if b.p.twice() && b.pid == 0 && !b.forged && b.words.SetReadDeadline(time.Now().Add(helperTime)) == nil {
 		b.findLast()
 	}
 	b.words.Close()
@@ -386,12 +418,11 @@ func (b *starting) undo() {
 func (b *starting) findLast() {
 	if b.p.thrice() {
 		if !b.inCgroup {
-			second, err := b.cloned()
-			if err != nil {
+			if b.findSecond() != nil {
 				return
 			}
 			end(b.helper)
-			b.helper = second
+			b.helper = b.second
 		}
 		end(b.helper) // may be frozen; its report is there, or never will be
 		b.helper = 0

@@ -179,6 +179,7 @@ echo "{\"pid\": $pid, \"starttime\": ${22}}" >&"$RKT_READY_FD"; wait $pid; exit`
 	anotherFormat = `edit 's#"/bin/no-format"#"/bin/stage1-verify-app","exit","0"#'`
 	noEnvironment = `edit 's/VERIFY=[^"]*/VERIFY=/'`
 	tracedProgram = `edit "s/VERIFY=/RKT_TRACEPARENT=$RKT_TRACEPARENT\",\"VERIFY=/"`
+	unmasked      = `lie /linux/maskedPaths; lie /linux/readonlyPaths; lie /mounts/3/options`
 	noSize        = `edit 's/"consoleSize":{[^}]*},*//'`
 )
 
@@ -321,6 +322,9 @@ open(R, ">&=$ARGV[1]"); close R; select(undef, undef, undef, 0.05) while kill 0,
 		{check: "terminal/exec", broken: entry("enter", noSize), says: "the size is"},
 		{check: "terminal/resize", broken: entry("app_add", `edit 's/"resized"/"inspect"/'`), says: "the app's output: it has ended"},
 		{check: "terminal/input", broken: entry("app_add", `edit 's/"wait"/"echo"/'`), says: `wait for "waiting"`, waits: true},
+		{check: "root/below", broken: entry("app_add", `edit 's/"version"/"options":{"noPivotRoot":true},"version"/'`), says: "mounts are below the app's root"},
+		{check: "root/app", broken: broken{entry: "app_add", body: unmasked, liar: true}, says: "fresh proc: a new one can be mounted"},
+		{check: "root/exec", broken: broken{entry: "app_add", body: unmasked, liar: true}, says: "fresh sysfs: a new one can be mounted"},
 		{check: "pause/app", broken: pretended, says: "while it was paused it has written"},
 		{check: "pause/exec", broken: pretended, says: "while it was paused it has written"},
 		{check: "pause/kill", broken: entry("app_signal", nothing), says: endless, waits: true},

@@ -33,6 +33,7 @@ func observe(questions []string) map[string]string {
 		"personality":   personality,
 		"memory-policy": memoryPolicy,
 		"call":          call,
+		"fresh":         fresh,
 	}
 	answers := map[string]string{}
 	for _, q := range questions {

@@ -78,6 +78,8 @@ func act(verb string, args []string) int {
 		return eat(number(args, 0))
 	case "observe": // QUESTION...
 		return report(observe(args))
+	case "fresh": // FILESYSTEM: the child of the question fresh
+		return mountFresh(args[0])
 	case "touch": // the file that a variable names
 		return touch(os.Getenv(touchVariable))
 	case "resized":

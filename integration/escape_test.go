@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -42,6 +43,22 @@ func TestNoMountOfTheHostsIsBelowTheRootOfAContainer(t *testing.T) {
 			id := c.start(t, e.flags, "testprog", "sleep", "1000")
 			if r := c.exec(t, nil, id, attack...).must(t); r.stdout != e.says {
 				t.Errorf("%v %v, exec: %q, want %q", e.attack, e.flags, r.stdout, e.says)
+			}
+		}
+	})
+}
+
+// The process that executes a container's program still has the program of its stage1.
+func TestAContainerDoesNotRunTheProgramOfItsStage1(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		id := c.start(t, nil, "testprog", "sleep", "1000")
+		for what, r := range map[string]result{
+			"first process": c.run(t, []string{"--rm"}, c.id(), "/proc/self/exe"),
+			"exec":          c.exec(t, nil, id, "/proc/self/exe"),
+		} {
+			missing := strings.Contains(r.stderr, "no such file or directory") || c.name == "oci" // which says less of an exec
+			if r.code == 0 || !missing {
+				t.Errorf("%s: code %d, %s", what, r.code, r.stderr)
 			}
 		}
 	})

@@ -213,6 +213,8 @@ func (v *process) code(c *codec) {
 	c.texts(&v.Env)
 	c.flag(&v.NoHome)
 	c.text(&v.Path)
+	number(c, &v.Self.Dev)
+	number(c, &v.Self.Ino)
 	c.text(&v.Cwd)
 	number(c, &v.UID)
 	number(c, &v.GID)

@@ -3,6 +3,8 @@ package container
 import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
 // config is the plan that Prepare makes and Init carries out. codec encodes it for the new
@@ -98,8 +100,9 @@ type hooks struct {
 type process struct {
 	Args    []string
 	Env     []string
-	NoHome  bool   // HOME is missing and has to be looked up
-	Path    string // value of PATH for the program
+	NoHome  bool        // HOME is missing and has to be looked up
+	Path    string      // value of PATH for the program
+	Self    fork.FileID // the program of init and the supervisor, which no app may execute
 	Cwd     string
 	UID     uint32
 	GID     uint32

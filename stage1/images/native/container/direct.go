@@ -37,6 +37,7 @@ func (p *Prepared) Program() (program *fork.Program, why string) {
 		Groups:          r.Groups,
 		Capabilities:    fork.Capabilities(r.Caps),
 		Paths:           []string{r.Args[0]},
+		Not:             r.Self,
 		Umask:           r.Umask,
 		Filter:          c.Seccomp,
 		FilterFlags:     c.SeccompFlags,

@@ -367,7 +367,7 @@ func (c *config) assume() (string, error) {
 			return "", err
 		}
 	}
-	return lookPath(p.Args[0], p.Path)
+	return p.lookPath()
 }
 
 func noNewPrivileges(on bool) error {

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
 // parseProcess translates a process, except for its security labels.
@@ -46,8 +49,21 @@ func parseProcess(p *specs.Process) (process, error) {
 	if r.Scheduler, err = parseScheduler(p.Scheduler); err != nil {
 		return r, err
 	}
-	r.IOPriority, err = parseIOPriority(p.IOPriority)
+	if r.IOPriority, err = parseIOPriority(p.IOPriority); err != nil {
+		return r, err
+	}
+	r.Self, err = self()
 	return r, err
+}
+
+// self identifies the program of this process. The link /proc/self/exe of a process that is going to execute
+// an app's program still leads to it, and the app's program, or a link in the image, may be that link.
+func self() (fork.FileID, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/self/exe", &st); err != nil {
+		return fork.FileID{}, fmt.Errorf("look at this program: %w", err)
+	}
+	return fork.FileID{Dev: uint64(st.Dev), Ino: st.Ino}, nil
 }
 
 // environment keeps the last value of each variable, at the position of the first one.

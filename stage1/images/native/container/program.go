@@ -16,8 +16,9 @@ import (
 
 // lookPath finds the program in the PATH of its own environment. Its errors have the texts
 // of os/exec, which clients look for.
-func lookPath(name, path string) (string, error) {
-	found, err := proc.LookPath(name, directories(path), executable)
+func (p *process) lookPath() (string, error) {
+	name := p.Args[0]
+	found, err := proc.LookPath(name, directories(p.Path), p.executable)
 	if errors.Is(err, fs.ErrPermission) && !strings.Contains(name, "/") {
 		err = proc.NotInPath(name) // the error that runc returns
 	}
@@ -38,13 +39,16 @@ func directories(path string) []string {
 	return dirs
 }
 
-func executable(file string) error {
+func (p *process) executable(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
 		return err
 	}
 	if info.IsDir() {
 		return unix.EISDIR
+	}
+	if st := info.Sys().(*syscall.Stat_t); uint64(st.Dev) == p.Self.Dev && st.Ino == p.Self.Ino {
+		return &fs.PathError{Op: "stat", Path: file, Err: unix.ENOENT} // as if this process had no program of its own
 	}
 	err = unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {

@@ -310,7 +310,7 @@ func (l *plan) lookUp(b *becoming) {
 	for i := range b.paths {
 		path := uintptr(unsafe.Pointer(b.paths[i]))
 		_, _, errno := syscall.RawSyscall6(unix.SYS_NEWFSTATAT, atCWD, path, uintptr(unsafe.Pointer(&b.stat)), 0, 0, 0)
-		if errno != 0 || b.stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if errno != 0 || b.stat.Mode&unix.S_IFMT == unix.S_IFDIR || uint64(b.stat.Dev) == b.not.Dev && b.stat.Ino == b.not.Ino {
 			continue
 		}
 		_, _, errno = syscall.RawSyscall6(unix.SYS_FACCESSAT2, atCWD, path, unix.X_OK, unix.AT_EACCESS, 0, 0)

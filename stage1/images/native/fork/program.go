@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// FileID identifies a file.
+type FileID struct{ Dev, Ino uint64 }
+
 // Program is a program that a process of an app executes, with the identity and the limits
 // that it gets. The process does everything itself, as root of its user namespace, in the
 // order of these fields. It looks at files of the app only after it has closed every
@@ -31,6 +34,7 @@ type Program struct {
 	Capabilities    Capabilities
 
 	Paths       []string // the program is the first of these that can be executed
+	Not         FileID   // and that is not this file
 	Umask       uint32
 	Limits      []Limit
 	Filter      []byte // seccomp instructions, or nil
@@ -114,6 +118,7 @@ type becoming struct {
 	early      bool // the filter allows the calls that follow prepare
 	filtered   bool // the filter is loaded
 
+	not    FileID
 	paths  []*byte
 	path   int // index of the one that can be executed
 	umask  uint32
@@ -178,6 +183,7 @@ func (l *plan) layProgram(g *Program, s *sheet, userNamespace bool) (err error) 
 	copy(b.groups, g.Groups)
 	b.wanted = g.Capabilities
 	b.header.Version = unix.LINUX_CAPABILITY_VERSION_3
+	b.not = g.Not
 	if b.paths, err = s.texts(g.Paths); err != nil {
 		return fmt.Errorf("paths of the program: %w", err)
 	}

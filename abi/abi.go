@@ -3,6 +3,7 @@ package abi
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 )
 
 // Version is the interface version that this package describes.
@@ -115,6 +116,7 @@ const (
 	EnvSignal        = "RKT_SIGNAL"         // app/signal: decimal signal number
 	EnvProcess       = "RKT_PROCESS"        // enter: path of a file with the OCI process alone
 	EnvCgroup        = "RKT_CGROUP"         // app/add, enter: colon separated cgroup directories
+	EnvCgroupUnified = "RKT_CGROUP_UNIFIED" // the same calls, on a host with both versions: the directory of version 2
 	EnvConsoleSocket = "RKT_CONSOLE_SOCKET" // app/add, enter with a terminal
 	EnvCheckpoint    = "RKT_CHECKPOINT"     // app/checkpoint, app/add: directory
 	EnvTraceparent   = "RKT_TRACEPARENT"    // every call with a trace context: a Traceparent
@@ -246,16 +248,27 @@ type Checkpoint struct {
 }
 
 // Cgroup names the directories of an app's cgroup. Stage 0 makes them. The app's process
-// enters them by itself, before it executes anything of the user's. On version 1 it writes
-// 0 to "tasks" in each directory. On version 2 it is cloned into the only directory, or
-// writes 0 to its "cgroup.procs".
+// enters them by itself, before it executes anything of the user's and before it makes a cgroup
+// namespace. On version 1 it writes 0 to "tasks" in each directory. On version 2 it is cloned into
+// the only directory, or writes 0 to its "cgroup.procs".
 type Cgroup struct {
 	Version int      `json:"version"` // 1 or 2
 	Dirs    []string `json:"dirs"`    // absolute
+	// Unified is the directory of version 2 that the process enters besides those of version 1, on a
+	// host that has both.
+	Unified string `json:"unified,omitempty"`
 }
 
-// Ways returns how a new process enters the cgroup: the directory into which it is cloned, or the files to
-// which it writes 0. For an app without a cgroup both are empty.
+// All returns Dirs and Unified. Each has a file "cgroup.procs" by which a process can enter it.
+func (c *Cgroup) All() []string {
+	if c.Unified == "" {
+		return c.Dirs
+	}
+	return append(slices.Clone(c.Dirs), c.Unified)
+}
+
+// Ways returns how a new process enters the cgroup: the directory into which it is cloned, or "", and the files to
+// which it writes 0. A process needs both on a host with both versions. For an app without a cgroup both are empty.
 func (c *Cgroup) Ways() (dir string, tasks []string, err error) {
 	if c == nil || len(c.Dirs) == 0 {
 		return "", nil, nil
@@ -267,7 +280,7 @@ func (c *Cgroup) Ways() (dir string, tasks []string, err error) {
 		for _, dir := range c.Dirs {
 			tasks = append(tasks, filepath.Join(dir, "tasks"))
 		}
-		return "", tasks, nil
+		return c.Unified, tasks, nil
 	}
 	return "", nil, fmt.Errorf("version %d with %d directories", c.Version, len(c.Dirs))
 }

@@ -107,7 +107,7 @@ func TestTheProseDescribesEveryFieldAndVariable(t *testing.T) {
 	}
 	for _, env := range []string{
 		EnvRequest, EnvReadyFD, EnvErrorFD, EnvLockFD, EnvNotifyFD, EnvProcessors, EnvBundle, EnvApp, EnvExec,
-		EnvSignal, EnvProcess, EnvCgroup, EnvConsoleSocket, EnvCheckpoint, EnvTraceparent, EnvEnterCmd, EnvEnterPID,
+		EnvSignal, EnvProcess, EnvCgroup, EnvCgroupUnified, EnvConsoleSocket, EnvCheckpoint, EnvTraceparent, EnvEnterCmd, EnvEnterPID,
 	} {
 		if !strings.Contains(string(text), "`"+env+"`") {
 			t.Errorf("docs/stage1-abi.md does not describe %s", env)

@@ -99,6 +99,7 @@ func (d version7) Environment(k *Call) ([]string, error) {
 	e.set(abi.EnvBundle, r.Bundle)
 	if r.Cgroup != nil {
 		e.set(abi.EnvCgroup, strings.Join(r.Cgroup.Dirs, ":"))
+		e.set(abi.EnvCgroupUnified, r.Cgroup.Unified)
 	}
 	e.set(abi.EnvConsoleSocket, r.ConsoleSocket)
 	if r.Checkpoint != nil {

@@ -92,6 +92,10 @@ func main() {
 		must(escape.Main(os.Stdout, args))
 	case "hunt":
 		hunt(args[0], args[1])
+	case "reach":
+		reach(args[0])
+	case "reach-inside":
+		reachInside(args[0], args[1])
 	case "serve":
 		serve(args[0], args[1])
 	default:

@@ -3,13 +3,17 @@ package cgroup
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // denyAll is what containerd's default spec asks for.
@@ -156,7 +160,7 @@ func TestAFailedCreateLeavesNothing(t *testing.T) {
 	if err == nil {
 		t.Fatal("CPU 4000 was found")
 	}
-	for _, dir := range distinct(h.dirs(base + "/failed")) {
+	for _, dir := range h.places(base + "/failed") {
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%s is still there", dir)
 		}
@@ -316,23 +320,31 @@ func BenchmarkCreateAndRemove(b *testing.B) {
 	}
 }
 
-// An OCI runtime that was killed has left its directory in the hierarchy of version 2.
-func TestRemoveOnAHybridHostRemovesTheUnifiedDirectory(t *testing.T) {
-	h, err := host()
-	if err != nil {
-		t.Fatal(err)
-	}
+func needHybrid(t *testing.T) *hierarchies {
+	t.Helper()
+	h := needHost(t)
 	if h.unified == "" {
 		t.Skip("the host is not a hybrid one")
 	}
+	return h
+}
+
+// Container root without a seccomp profile can mount the version 2 hierarchy, and would see all of
+// it from the root cgroup.
+func TestACgroupOnAHybridHostIsInBothVersions(t *testing.T) {
+	h := needHybrid(t)
 	g := create(t, "hybrid", nil)
-	if want := filepath.Join(h.unified, g.Path()); g.Record().Unified != want {
-		t.Fatalf("recorded is %q, want %q", g.Record().Unified, want)
+	want := filepath.Join(h.unified, g.Path())
+	if a := g.ABI(); a.Unified != want || slices.Contains(a.Dirs, want) || len(a.All()) != len(a.Dirs)+1 {
+		t.Errorf("a stage1 is told %+v, want %s", a, want)
 	}
-	if err := os.MkdirAll(filepath.Join(g.Record().Unified, "below"), 0o755); err != nil {
+	dir, tasks, err := g.ABI().Ways()
+	if err != nil || dir != want || len(tasks) != len(distinct(h.roots)) {
+		t.Errorf("a process enters it by %q and %q, %v", dir, tasks, err)
+	}
+	if err := os.MkdirAll(filepath.Join(want, "below"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Remove(filepath.Dir(g.Record().Unified)) }) // not the runtime's
 	again, err := FromRecord(g.Record())
 	if err == nil {
 		err = again.Remove(t.Context())
@@ -340,12 +352,75 @@ func TestRemoveOnAHybridHostRemovesTheUnifiedDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(g.Record().Unified); !os.IsNotExist(err) {
-		t.Errorf("%s is left: %v", g.Record().Unified, err)
+	if _, err := os.Stat(want); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", want, err)
 	}
-	bad := g.Record()
-	bad.Unified = h.unified
-	if _, err := FromRecord(bad); err == nil {
-		t.Error("a record may name the root of the hierarchy")
+	for _, unified := range []string{h.unified, "/home" + g.Path(), h.roots["devices"] + g.Path()} {
+		bad := g.Record()
+		bad.Unified = unified
+		if _, err := FromRecord(bad); err == nil {
+			t.Errorf("a record may name %s", unified)
+		}
+	}
+}
+
+// A container's processes are killed also if they are only in the version 2 hierarchy.
+func TestAProcessThatIsOnlyInTheUnifiedHierarchyIsKilled(t *testing.T) {
+	needHybrid(t)
+	g := create(t, "hybrid-kill", nil)
+	p := enterDirs(t, []string{g.Record().Unified}, "cgroup.procs", "exec sleep 60")
+	if err := os.WriteFile(filepath.Join(g.Record().Unified, "cgroup.freeze"), []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.End(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+}
+
+// A cgroup of an earlier release is in the version 2 hierarchy only if an OCI runtime has made it, and
+// another container may be at its path there.
+func TestTheRecordOfAnEarlierReleaseLeavesOthersInTheUnifiedHierarchy(t *testing.T) {
+	needHybrid(t)
+	g := create(t, "hybrid-old", nil)
+	old := g.Record()
+	old.UnifiedMade = false
+	earlier, err := FromRecord(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := earlier.ABI(); a.Unified != "" {
+		t.Errorf("a process of it enters %s", a.Unified)
+	}
+	other := enterDirs(t, []string{old.Unified}, "cgroup.procs", "exec sleep 60")
+	if err := earlier.Kill(within(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(other.Process.Pid, 0); err != nil {
+		t.Errorf("the other process: %v", err)
+	}
+	_ = other.Process.Kill()
+	<-other.ended
+	if err := earlier.End(within(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range append(distinct(old.Dirs), old.Unified) {
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+}
+
+func TestTheHierarchiesAreLookedForAgainWhenTheKernelHasOthers(t *testing.T) {
+	h := needHost(t)
+	detected.mu.Lock()
+	detected.names, detected.hierarchies = []string{"devices"}, &hierarchies{version: 1, roots: map[string]string{"devices": "/former"}}
+	detected.mu.Unlock()
+	again, err := host()
+	if err != nil || !maps.Equal(again.roots, h.roots) || again.unified != h.unified {
+		t.Errorf("%+v, %v; want %+v", again, err, h)
+	}
+	if same, err := host(); err != nil || same != again {
+		t.Errorf("the same hierarchies are looked for again: %v", err)
 	}
 }

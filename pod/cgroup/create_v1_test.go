@@ -112,7 +112,7 @@ func TestCpusetsAboveAreFilledOnVersion1(t *testing.T) {
 		t.Skip("no cpuset controller")
 	}
 	t.Cleanup(func() {
-		for _, dir := range distinct(h.dirs(base + "/deep")) {
+		for _, dir := range h.places(base + "/deep") {
 			_ = os.Remove(filepath.Join(dir, "er"))
 			_ = os.Remove(dir)
 		}
@@ -163,7 +163,7 @@ func TestEndKillsAndRemoves(t *testing.T) {
 		if err := g.End(t.Context()); err != nil {
 			t.Errorf("populated %v: %v", populated, err)
 		}
-		for _, dir := range distinct(h.dirs(base + "/end")) {
+		for _, dir := range h.places(base + "/end") {
 			if _, err := os.Stat(dir); err == nil {
 				t.Errorf("populated %v: %s is still there", populated, dir)
 			}
@@ -177,19 +177,24 @@ func TestEndKillsAndRemoves(t *testing.T) {
 // The list of mounts gives the directories that the library finds by trying each controller.
 func TestTheUsualRootsAreThoseOfTheLibraryOnVersion1(t *testing.T) {
 	needV1(t)
-	roots, ok := usualRoots()
-	if !ok {
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed, found hierarchies
+	if !listed.usualRoots(namesIn(own)) {
 		t.Skip("the hierarchies are not where they usually are")
 	}
-	var found hierarchies
 	if err := found.searchRoots(); err != nil {
 		t.Fatal(err)
 	}
-	if !maps.Equal(roots, found.roots) {
-		t.Errorf("%v, want %v", roots, found.roots)
+	for name, dir := range found.roots { // the library does not know all
+		if listed.roots[name] != dir {
+			t.Errorf("%s is at %q, want %q", name, listed.roots[name], dir)
+		}
 	}
-	if h, err := detectRoots(); err != nil || h.unified != found.unified {
-		t.Errorf("unified at %q (%v), want %q", h.unified, err, found.unified)
+	if found.unified != "" && listed.unified != found.unified {
+		t.Errorf("unified at %q, want %q", listed.unified, found.unified)
 	}
 }
 
@@ -236,19 +241,27 @@ func TestTheHierarchiesAreInTheListOfMounts(t *testing.T) {
 35 20 0:27 / /tmp/other rw - cgroup cgroup rw,name=systemd
 36 30 0:31 / /sys/fs/cgroup/mine rw - cgroup cgroup rw,name=mine
 37 20 0:32 / /data/\040-\040cgroup rw - tmpfs tmpfs rw,devices
+38 20 0:33 /a /data/pod/net_cls rw - cgroup cgroup rw,net_cls
+39 20 0:33 / /run/plugin/net_cls rw - cgroup cgroup rw,net_cls
+40 20 0:33 / /run/plugin/again rw - cgroup cgroup rw,net_cls
+41 20 0:30 / /run/plugin/cgroupv2 rw - cgroup2 cgroup2 rw
+42 20 0:34 / /data/fuse rw - cgroupfuse cgroup rw,rdma
 `
 	want := map[string]string{
 		"name=systemd": "/sys/fs/cgroup/systemd",
 		"cpu":          "/sys/fs/cgroup/cpu,cpuacct",
 		"cpuacct":      "/sys/fs/cgroup/cpu,cpuacct",
 		"devices":      "/sys/fs/cgroup/devices",
+		"name=mine":    "/sys/fs/cgroup/mine",
+		"net_cls":      "/run/plugin/net_cls",
+		"":             "/sys/fs/cgroup/unified",
 	}
-	wanted := wantedRoots([]byte("9:name=systemd:/\n8:cpu,cpuacct:/a:b\n7:devices:/\n6:name=mine:/\n0::/\n"))
+	wanted := namesIn([]byte("9:name=systemd:/\n8:cpu,cpuacct:/a:b\n7:devices:/\n6:name=mine:/\n5:net_cls:/\n0::/\n"))
 	if slices.Sort(wanted); !slices.Equal(wanted, slices.Sorted(maps.Keys(want))) {
 		t.Errorf("wanted are %v", wanted)
 	}
 	twice := text + "38 30 0:29 / /sys/fs/cgroup/again rw - cgroup none rw,devices\n"
-	for what, wanted := range map[string][]string{"those of the kernel": wanted, "one more": append(wanted, "pids"), "all": nil} {
+	for what, wanted := range map[string][]string{"those of the kernel": wanted, "others": append(wanted, "pids", "rdma")} {
 		if roots, err := parseRoots(strings.NewReader(twice), wanted); err != nil || !maps.Equal(roots, want) {
 			t.Errorf("%s are wanted: they are %v (%v), want %v", what, roots, err, want)
 		}
@@ -265,5 +278,14 @@ func TestTheListOfMountsIsReadAsFarAsTheHierarchies(t *testing.T) {
 	}
 	if read := whole - rest.Len(); read > 4096 { // the buffer
 		t.Errorf("%d bytes were read after the hierarchies", read)
+	}
+}
+
+// Network plugins mount cgroup2 beside version 1, in a directory of their own.
+func TestTheUnifiedHierarchyIsFoundWhereAPluginMountsIt(t *testing.T) {
+	text := "33 30 0:29 / /sys/fs/cgroup/devices rw - cgroup none rw,devices\n41 20 0:30 / /run/plugin/cgroupv2 rw - cgroup2 none rw\n"
+	roots, err := parseRoots(strings.NewReader(text), []string{"devices", ""})
+	if err != nil || roots[""] != "/run/plugin/cgroupv2" {
+		t.Errorf("%v, %v", roots, err)
 	}
 }

@@ -6,10 +6,11 @@
 // waits 5 to 20 ms for a grace period of the kernel. The only exception is the placeholder
 // of a scope.
 //
-// On version 1 a cgroup is one directory in every mounted hierarchy, including
-// name=systemd. Controllers that are mounted together share a directory. On version 2 a
+// On version 1 a cgroup is one directory in every mounted hierarchy, including named ones.
+// Controllers that are mounted together share a directory. On version 2 a
 // cgroup is a single directory, to which its parents delegate every controller. A hybrid
-// host counts as version 1.
+// host counts as version 1: a cgroup has a directory in the version 2 hierarchy, too, but no limit
+// there.
 //
 // If systemd runs, a path of the form slice:prefix:name becomes a scope of systemd's, in
 // which the app has a cgroup (scope.go). Otherwise it is mapped to the directory that

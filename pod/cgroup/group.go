@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 
@@ -21,9 +22,11 @@ type Record struct {
 	// cgroups; it is used if these differ between hierarchies.
 	Path string            `json:"path"`
 	Dirs map[string]string `json:"dirs"` // controller to directory; "" on version 2
-	// Unified is the directory that an OCI runtime makes on a hybrid host, in addition to
-	// those of the version 1 controllers. Create does not make it.
+	// Unified is the directory in the version 2 hierarchy of a hybrid host.
 	Unified string `json:"unified,omitempty"`
+	// UnifiedMade is set if Create makes the directory Unified. Without it, an earlier release has made
+	// the cgroup. Then only an OCI runtime may have made that directory, and other containers may be in it.
+	UnifiedMade bool `json:"unifiedMade,omitempty"`
 	// Inode is the inode of the first directory. No two cgroups ever have the same inode.
 	Inode uint64 `json:"inode,omitempty"`
 	// Placeholder keeps the scope of the cgroup alive, if the cgroup is in a scope.
@@ -40,7 +43,7 @@ type Placeholder struct {
 // Remove only Record and the methods that read the record may be called.
 type Group struct {
 	record Record
-	dirs   []string // of record, without repetition
+	dirs   []string // that Create makes, without repetition
 	// lock is the file of the cgroup's lock, locked until the process that made the cgroup removes
 	// it or ends; nil in a Group from a Record. An empty cgroup that is locked is waiting for its
 	// first process; one that is not locked was abandoned.
@@ -51,7 +54,17 @@ type Group struct {
 }
 
 func newGroup(r Record, lock *os.File) *Group {
-	return &Group{record: r, dirs: distinct(r.Dirs), lock: lock, limits: &specs.LinuxResources{}}
+	return &Group{record: r, dirs: distinct(r.made()), lock: lock, limits: &specs.LinuxResources{}}
+}
+
+// made returns the directories that Create makes, by the names of their hierarchies.
+func (r *Record) made() map[string]string {
+	if !r.UnifiedMade {
+		return r.Dirs
+	}
+	made := maps.Clone(r.Dirs)
+	made[unifiedName] = r.Unified
+	return made
 }
 
 // Dir returns the first directory, whose inode names the lock of the whole cgroup.
@@ -94,7 +107,11 @@ func (g *Group) Dir(controller string) string {
 
 // ABI returns the description of the cgroup for a stage1.
 func (g *Group) ABI() *abi.Cgroup {
-	return &abi.Cgroup{Version: g.record.Version, Dirs: g.dirs}
+	c := &abi.Cgroup{Version: g.record.Version, Dirs: distinct(g.record.Dirs)}
+	if g.record.UnifiedMade {
+		c.Unified = g.record.Unified
+	}
+	return c
 }
 
 // setter is the part of the library's managers that is used here.

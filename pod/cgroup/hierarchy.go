@@ -26,36 +26,61 @@ type hierarchies struct {
 	// roots maps controllers to the directories of their hierarchies. On
 	// version 2 there is one, with the empty name.
 	roots map[string]string
-	// unified is the root of the version 2 hierarchy of a hybrid host, or empty.
+	// unified is the root of the version 2 hierarchy of a hybrid host, or empty. Controllers may
+	// be missing in it. A container must have a cgroup there all the same: container root may mount
+	// the hierarchy in namespaces of its own, and then sees everything below its own cgroup.
 	unified string
 	// systemd is nil if systemd does not run.
 	systemd units
 }
 
-// host returns the layout of this host. The layout does not change while a process runs, so
-// it is detected once.
-var host = sync.OnceValues(detect)
+// detected is the layout of this host.
+var detected struct {
+	mu    sync.Mutex
+	names []string // of the hierarchies that the kernel had
+	*hierarchies
+}
 
-func detect() (*hierarchies, error) {
-	h, err := detectRoots()
+// host returns the layout of this host. It is detected again when the kernel has other
+// hierarchies than before: programs such as network plugins mount one at any time, and from then
+// on containers can mount it, too.
+func host() (*hierarchies, error) {
+	own, err := proc.ReadOnce("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("look for the cgroup hierarchies: %w", err)
+	}
+	names := namesIn(own)
+	detected.mu.Lock()
+	defer detected.mu.Unlock()
+	if detected.hierarchies != nil && slices.Equal(detected.names, names) {
+		return detected.hierarchies, nil
+	}
+	h, err := detect(names)
+	if err != nil {
+		return nil, err
+	}
+	detected.names, detected.hierarchies = names, h
+	return h, nil
+}
+
+func detect(names []string) (*hierarchies, error) {
+	h, err := detectRoots(names)
 	if err == nil && systemdRuns() {
 		h.systemd = systemd{}
 	}
 	return h, err
 }
 
-func detectRoots() (*hierarchies, error) {
+// detectRoots finds the hierarchies with these names.
+func detectRoots(names []string) (*hierarchies, error) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return &hierarchies{version: 2, roots: map[string]string{"": fs2.UnifiedMountpoint}}, nil
 	}
 	h := &hierarchies{version: 1}
-	var ok bool
-	if h.roots, ok = usualRoots(); !ok {
+	if !h.usualRoots(names) {
 		if err := h.searchRoots(); err != nil {
 			return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
 		}
-	} else if cgroups.IsCgroup2HybridMode() {
-		h.unified = filepath.Join(usualRoot, "unified")
 	}
 	if _, ok := h.roots["devices"]; !ok {
 		return nil, fmt.Errorf("the devices cgroup is not mounted: a container's access to devices could not be limited")
@@ -66,65 +91,66 @@ func detectRoots() (*hierarchies, error) {
 // usualRoot is where hosts mount the hierarchies of version 1, each in a directory of its own.
 const usualRoot = "/sys/fs/cgroup"
 
-// controllers lists the controllers of version 1 that the library knows.
-var controllers = []string{
-	"cpuset", "devices", "memory", "cpu", "cpuacct", "pids", "blkio", "hugetlb", "net_cls", "net_prio", "perf_event", "freezer",
-	"rdma", "misc",
-}
+// unifiedName is the name of the version 2 hierarchy among those of version 1.
+const unifiedName = ""
 
-// usualRoots returns the directory of each controller's hierarchy below usualRoot, as the list
-// of mounts has them. The library looks for each controller by itself, which takes five times as
-// many system calls. ok is false if there is anything unusual.
-func usualRoots() (roots map[string]string, ok bool) {
-	own, err := proc.ReadOnce("/proc/self/cgroup")
-	if err != nil {
-		return nil, false
-	}
+// usualRoots sets the directory of each of these hierarchies, as the list of mounts has them. The
+// library looks for each controller by itself, which takes five times as many system calls, and
+// knows neither all controllers nor all named hierarchies. usualRoots returns false if there is
+// anything unusual.
+func (h *hierarchies) usualRoots(names []string) bool {
 	f, err := proc.OpenFile("/proc/self/mountinfo", os.O_RDONLY, 0)
 	if err != nil {
-		return nil, false
+		return false
 	}
 	defer f.Close()
-	if roots, err = parseRoots(f, wantedRoots(own)); err != nil {
-		return nil, false
+	roots, err := parseRoots(f, names)
+	if err != nil {
+		return false
 	}
-	for _, dir := range distinct(roots) {
+	for name, dir := range roots {
 		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil || int64(st.Type) != unix.CGROUP_SUPER_MAGIC {
-			return nil, false // another mount hides it
+		if err := unix.Statfs(dir, &st); err != nil || int64(st.Type) != magic(name) {
+			return false // another mount hides it
 		}
 	}
-	return roots, roots["devices"] != ""
+	h.unified = roots[unifiedName]
+	delete(roots, unifiedName)
+	h.roots = roots
+	return roots["devices"] != ""
 }
 
-// wantedRoots returns those of the controllers that this kernel has with version 1, by a text of the
-// form of /proc/PID/cgroup (cgroups(7)).
-func wantedRoots(own []byte) (wanted []string) {
+// magic returns the type of the file system of a hierarchy of a host with version 1.
+func magic(name string) int64 {
+	if name == unifiedName {
+		return unix.CGROUP2_SUPER_MAGIC
+	}
+	return unix.CGROUP_SUPER_MAGIC
+}
+
+// namesIn returns the controllers and named hierarchies in a text of the form of
+// /proc/PID/cgroup (cgroups(7)). Those of version 1 are all that are in use. Version 2 is among them
+// as unifiedName once it was mounted.
+func namesIn(own []byte) (names []string) {
 	for line := range strings.Lines(string(own)) {
 		_, rest, _ := strings.Cut(line, ":")
-		names, _, _ := strings.Cut(rest, ":")
-		for name := range strings.SplitSeq(names, ",") {
-			if isRoot(name) {
-				wanted = append(wanted, name)
-			}
+		of, _, found := strings.Cut(rest, ":")
+		if found {
+			names = append(names, strings.Split(of, ",")...)
 		}
 	}
-	return wanted
+	return names
 }
 
-// isRoot reports whether the root of a controller is looked for.
-func isRoot(controller string) bool {
-	return controller == "name=systemd" || slices.Contains(controllers, controller)
-}
-
-// parseRoots finds in a text of the form of mountinfo (proc_pid_mountinfo(5)) the hierarchies
-// below usualRoot, and reads no further when it has those that are wanted: hosts mount them at boot, and
+// parseRoots finds in a text of the form of mountinfo (proc_pid_mountinfo(5)) the directories of
+// hierarchies, and reads no further when it has those that are wanted: hosts mount them at boot, and
 // each pod adds mounts, of which the kernel makes the text when it is read. It makes no garbage of other
-// lines. Of several mounts of a controller the first one counts, as with the library.
+// lines. Of several mounts of a hierarchy the first one below usualRoot counts, as with the library,
+// or else the first one of the whole hierarchy.
 func parseRoots(mountinfo io.Reader, wanted []string) (map[string]string, error) {
-	roots := map[string]string{}
+	roots, elsewhere := map[string]string{}, map[string]string{}
 	missing := func(name string) bool { return roots[name] == "" }
-	for r := bufio.NewReader(mountinfo); len(wanted) == 0 || slices.ContainsFunc(wanted, missing); {
+	for r := bufio.NewReader(mountinfo); slices.ContainsFunc(wanted, missing); {
 		line, err := r.ReadSlice('\n')
 		if err == io.EOF {
 			break
@@ -137,33 +163,47 @@ func parseRoots(mountinfo io.Reader, wanted []string) (map[string]string, error)
 		if err != nil {
 			return nil, err
 		}
-		_, super, found := bytes.Cut(bytes.TrimSuffix(whole, []byte("\n")), []byte(" - cgroup "))
+		mount, super, found := bytes.Cut(bytes.TrimSuffix(whole, []byte("\n")), []byte(" - cgroup"))
 		if !found {
 			continue
 		}
-		var point []byte
-		n := 0
-		for field := range bytes.FieldsSeq(whole) {
-			if n++; n == 5 {
-				point = field
-				break
+		fields := strings.Fields(string(mount))
+		if len(fields) < 5 {
+			continue
+		}
+		within, dir := fields[3], fields[4]
+		to := roots
+		if filepath.Dir(dir) != usualRoot {
+			if to = elsewhere; within != "/" {
+				continue
 			}
 		}
-		_, options, _ := bytes.Cut(super, []byte(" ")) // the source
-		if dir := string(point); filepath.Dir(dir) == usualRoot {
-			addRoots(roots, dir, string(options))
+		for _, name := range mountedNames(string(super)) {
+			if slices.Contains(wanted, name) && to[name] == "" {
+				to[name] = dir
+			}
+		}
+	}
+	for name, dir := range elsewhere {
+		if roots[name] == "" {
+			roots[name] = dir
 		}
 	}
 	return roots, nil
 }
 
-// addRoots adds the controllers of a hierarchy, which are among the options of its mount.
-func addRoots(roots map[string]string, dir, options string) {
-	for name := range strings.SplitSeq(options, ",") {
-		if isRoot(name) && roots[name] == "" {
-			roots[name] = dir
-		}
+// mountedNames returns the names of a hierarchy by the rest of its line in mountinfo, after
+// " - cgroup". The controllers of version 1 are among the options of the mount.
+func mountedNames(super string) []string {
+	kind, rest, _ := strings.Cut(super, " ")
+	switch kind {
+	case "":
+		_, options, _ := strings.Cut(rest, " ") // the source
+		return strings.Split(options, ",")
+	case "2":
+		return []string{unifiedName}
 	}
+	return nil
 }
 
 // searchRoots makes the library search for the directories of the hierarchies.
@@ -174,9 +214,7 @@ func (h *hierarchies) searchRoots() error {
 	}
 	h.roots = map[string]string{}
 	for name, dir := range m.GetPaths() {
-		// The empty name is the cgroup2 mount of a hybrid host. It has no
-		// controllers, and entering it costs a grace period of the kernel.
-		if name == "" {
+		if name == unifiedName {
 			h.unified = filepath.Dir(dir)
 			continue
 		}
@@ -208,10 +246,15 @@ func (h *hierarchies) dirs(path string) map[string]string {
 // record returns the record of a cgroup at a path.
 func (h *hierarchies) record(path string) Record {
 	r := Record{Version: h.version, Path: path, Dirs: h.dirs(path)}
-	if h.unified != "" {
-		r.Unified = filepath.Join(h.unified, path)
-	}
+	r.unify(h, path)
 	return r
+}
+
+// unify adds the directory in the version 2 hierarchy of a hybrid host, at a path below its root.
+func (r *Record) unify(h *hierarchies, path string) {
+	if h.unified != "" {
+		r.Unified, r.UnifiedMade = filepath.Join(h.unified, path), true
+	}
 }
 
 // primary returns the controller whose directory is the first one of a cgroup: its lock has the

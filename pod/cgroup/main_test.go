@@ -23,7 +23,7 @@ var base = fmt.Sprintf("/rkt-test-%d", os.Getpid())
 func TestMain(m *testing.M) {
 	code := wait.Run(m)
 	if h, err := host(); err == nil {
-		for _, dir := range distinct(h.dirs(base)) {
+		for _, dir := range h.places(base) {
 			if subs, _ := os.ReadDir(dir); slices.ContainsFunc(subs, os.DirEntry.IsDir) {
 				fmt.Printf("cgroups left behind in %s\n", dir)
 				code = 1
@@ -32,6 +32,12 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// places returns the directories at a path of all hierarchies.
+func (h *hierarchies) places(path string) []string {
+	r := h.record(path)
+	return distinct(r.made())
 }
 
 func needHost(t testing.TB) *hierarchies {
@@ -156,7 +162,11 @@ func enterDirs(t testing.TB, dirs []string, file, script string) inside {
 	t.Helper()
 	join := ""
 	for _, d := range dirs {
-		join += "echo 0 > " + d + "/" + file + " || exit 99; "
+		f := file
+		if _, err := os.Stat(filepath.Join(d, f)); err != nil {
+			f = "cgroup.procs" // in the version 2 hierarchy of a hybrid host
+		}
+		join += "echo 0 > " + d + "/" + f + " || exit 99; "
 	}
 	cmd := exec.Command("/bin/sh", "-c", join+"echo in; exec >/dev/null; "+script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -117,7 +117,7 @@ func TestAnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 	h := needMemory(t)
 	parent := filepath.Join(base, "oom-pod")
 	t.Cleanup(func() {
-		for _, dir := range distinct(h.dirs(parent)) {
+		for _, dir := range h.places(parent) {
 			_ = os.Remove(dir)
 		}
 	})

@@ -38,5 +38,8 @@ func Open(name string, daemon map[string]string) (*Group, error) {
 	if r.Dir() == "" {
 		return nil, fmt.Errorf("cgroup %s: %w", p, fs.ErrNotExist)
 	}
+	if _, err := os.Lstat(r.Unified); err != nil {
+		r.Unified, r.UnifiedMade = "", false
+	}
 	return newGroup(r, nil), nil
 }

@@ -14,8 +14,9 @@ func MakePlain(path string) error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range distinct(h.dirs(path)) {
-		if h.version == 1 && dir == h.dirs(path)["cpuset"] {
+	r := h.record(path)
+	for _, dir := range distinct(r.made()) {
+		if h.version == 1 && dir == r.Dirs["cpuset"] {
 			continue
 		}
 		if err := os.MkdirAll(dir, 0o755); err != nil {

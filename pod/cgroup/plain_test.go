@@ -18,7 +18,7 @@ func TestAPlainCgroupIsMadeAndRemovedWithThoseBelowIt(t *testing.T) {
 		}
 	}
 	made := 0
-	for _, dir := range distinct(h.dirs(filepath.Join(top, "a/b"))) {
+	for _, dir := range h.places(filepath.Join(top, "a/b")) {
 		if _, err := os.Stat(dir); err == nil {
 			made++
 		}
@@ -31,7 +31,7 @@ func TestAPlainCgroupIsMadeAndRemovedWithThoseBelowIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, dir := range distinct(h.dirs(top)) {
+	for _, dir := range h.places(top) {
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%s is left", dir)
 		}

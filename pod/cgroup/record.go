@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,8 +18,8 @@ func (r *Record) check() error {
 	if abs := filepath.Join("/", r.Path); abs != r.Path && abs != "/"+r.Path || abs == "/" {
 		return errors.New("the path is not one below the root of a hierarchy, nor below another cgroup")
 	}
-	for controller, dir := range r.Dirs {
-		if err := r.checkDir(controller, dir); err != nil {
+	for name, dir := range r.made() {
+		if err := r.checkDir(name, dir); err != nil {
 			return err
 		}
 	}
@@ -33,13 +32,12 @@ func (r *Record) check() error {
 	return r.checkMembers()
 }
 
-// checkDir refuses a directory that is not the cgroup's directory in a hierarchy of its
-// version. It accepts a hierarchy that is no longer mounted, because no process can be in
-// it.
-func (r *Record) checkDir(controller, dir string) error {
+// checkDir refuses a directory that is not the cgroup's directory in a hierarchy of this name.
+// It accepts a hierarchy that is no longer mounted, because no process can be in it.
+func (r *Record) checkDir(name, dir string) error {
 	root, ok := strings.CutSuffix(dir, filepath.Join("/", r.Path))
 	if !ok || !filepath.IsAbs(root) || filepath.Clean(dir) != dir {
-		return fmt.Errorf("%q is not its directory for the controller %q", dir, controller)
+		return fmt.Errorf("%q is not its directory for the controller %q", dir, name)
 	}
 	var st unix.Statfs_t
 	switch err := unix.Statfs(root, &st); {
@@ -48,12 +46,8 @@ func (r *Record) checkDir(controller, dir string) error {
 	case err != nil:
 		return fmt.Errorf("look at %s: %w", root, err)
 	}
-	want := int64(unix.CGROUP_SUPER_MAGIC)
-	if r.Version == 2 {
-		want = unix.CGROUP2_SUPER_MAGIC
-	}
-	if int64(st.Type) != want {
-		return fmt.Errorf("%s is not in a hierarchy of cgroup version %d", dir, r.Version)
+	if int64(st.Type) != magic(name) {
+		return fmt.Errorf("%s is not in a hierarchy of its version of cgroups", dir)
 	}
 	return nil
 }
@@ -75,25 +69,25 @@ func (r *Record) checkPlaceholder() error {
 // below it.
 func (r *Record) checkMembers() error {
 	for _, who := range []string{"self", "1"} {
-		is, err := cgroups.ParseCgroupFile("/proc/" + who + "/cgroup")
+		is, err := of(who)
 		if err != nil {
-			return fmt.Errorf("look for the cgroups of process %s: %w", who, err)
+			return err
 		}
-		for controller := range r.Dirs {
-			path, err := r.pathOf(controller)
+		for name, dir := range r.made() {
+			path, err := r.pathOf(name, dir)
 			if err != nil {
 				return err
 			}
-			if strings.HasPrefix(is[controller]+"/", path+"/") {
-				return fmt.Errorf("process %s is in it, for the controller %q, so it is not a container's", who, controller)
+			if strings.HasPrefix(is[name]+"/", path+"/") {
+				return fmt.Errorf("process %s is in it, for the controller %q, so it is not a container's", who, name)
 			}
 		}
 	}
 	return nil
 }
 
-// pathOf returns the path below the root of a controller's hierarchy.
-func (r *Record) pathOf(controller string) (string, error) {
+// pathOf returns the path of a directory below the root of its hierarchy.
+func (r *Record) pathOf(name, dir string) (string, error) {
 	if filepath.IsAbs(r.Path) {
 		return r.Path, nil
 	}
@@ -101,9 +95,13 @@ func (r *Record) pathOf(controller string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, ok := strings.CutPrefix(r.Dirs[controller], h.roots[controller]+"/")
+	root := h.roots[name]
+	if h.version == 1 && name == unifiedName {
+		root = h.unified
+	}
+	path, ok := strings.CutPrefix(dir, root+"/")
 	if !ok {
-		return "", fmt.Errorf("%q is not in the hierarchy of the controller %q", r.Dirs[controller], controller)
+		return "", fmt.Errorf("%q is not in the hierarchy of the controller %q", dir, name)
 	}
 	return "/" + path, nil
 }

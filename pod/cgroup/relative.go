@@ -5,18 +5,24 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
 )
 
 // Own returns the cgroups of this process, by controller, as /proc/self/cgroup lists them.
-func Own() (map[string]string, error) {
-	own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+func Own() (map[string]string, error) { return of("self") }
+
+// Of returns the cgroups of a process, by controller; "" is that of version 2.
+func Of(pid int) (map[string]string, error) { return of(strconv.Itoa(pid)) }
+
+func of(process string) (map[string]string, error) {
+	of, err := cgroups.ParseCgroupFile("/proc/" + process + "/cgroup")
 	if err != nil {
-		return nil, fmt.Errorf("look for the cgroups of this process: %w", err)
+		return nil, fmt.Errorf("look for the cgroups of process %s: %w", process, err)
 	}
-	return own, nil
+	return of, nil
 }
 
 // locate returns the record of the cgroup at a resolved path. As with runc, a relative path
@@ -41,9 +47,7 @@ func (h *hierarchies) locate(path string, daemon map[string]string) (Record, err
 	for controller, base := range bases {
 		r.Dirs[controller] = filepath.Join(h.roots[controller], base, path)
 	}
-	if h.unified != "" {
-		r.Unified = filepath.Join(h.unified, path) // where runc makes it
-	}
+	r.unify(h, path) // where runc makes it
 	return r, nil
 }
 

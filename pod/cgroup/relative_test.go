@@ -33,7 +33,7 @@ func removeLater(t *testing.T, names ...string) {
 	h := needHost(t)
 	t.Cleanup(func() {
 		for _, name := range names {
-			for _, dir := range distinct(h.dirs(base + "/" + name)) {
+			for _, dir := range h.places(base + "/" + name) {
 				if err := rmdir(dir); err != nil {
 					t.Error(err)
 				}

@@ -34,8 +34,8 @@ func (g *Group) End(ctx context.Context) error {
 // removeUnused removes the directories that have neither processes nor directories, and reports
 // whether that were all. The first directory is the last one, because the path is free without it.
 func (g *Group) removeUnused() bool {
-	for _, dir := range append(slices.Clone(g.dirs), g.record.Unified) {
-		if dir != "" && dir != g.record.Dir() && rmdir(dir) != nil {
+	for _, dir := range g.all() {
+		if dir != g.record.Dir() && rmdir(dir) != nil {
 			return false
 		}
 	}
@@ -76,13 +76,19 @@ func RemoveTree(ctx context.Context, version int, dir string) error {
 
 func (g *Group) removeDirs(ctx context.Context) error {
 	var errs []error
-	for _, dir := range g.dirs {
+	for _, dir := range g.all() {
 		errs = append(errs, removeBelow(ctx, dir))
 	}
-	if g.record.Unified != "" { // an OCI runtime that was killed may have left it
-		errs = append(errs, removeBelow(ctx, g.record.Unified))
-	}
 	return errors.Join(errs...)
+}
+
+// all returns the directories that Create makes, and the one that only an OCI runtime makes with a
+// cgroup of an earlier release: a runtime that was killed may have left it.
+func (g *Group) all() []string {
+	if g.record.Unified == "" || g.record.UnifiedMade {
+		return g.dirs
+	}
+	return append(slices.Clone(g.dirs), g.record.Unified)
 }
 
 // removeBelow removes a directory. If it has cgroups below it, it removes these first.

@@ -128,7 +128,7 @@ func (g *Group) leaveScope(ctx context.Context) {
 		if g.record.Version == 2 {
 			_ = removeBelow(ctx, filepath.Join(scope, scopePlaceholder))
 		} else if dir != g.record.Dirs["name=systemd"] {
-			_ = rmdir(scope) // an error is ignored, because systemd removes it then
+			_ = rmdir(scope) // fails in a hierarchy in which systemd has the scope: systemd removes it there
 		}
 	}
 	if h, err := host(); err == nil && h.systemd != nil {

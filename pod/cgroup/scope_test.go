@@ -77,7 +77,7 @@ func withScopes(t *testing.T, test func(t *testing.T, m Maker, h *hierarchies, f
 			h.systemd = f
 			children := proc.NewChildren()
 			t.Cleanup(func() {
-				for _, dir := range distinct(h.dirs("/" + slice)) {
+				for _, dir := range h.places("/" + slice) {
 					if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
 						t.Errorf("left: %v", err)
 					}

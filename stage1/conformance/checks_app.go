@@ -115,7 +115,7 @@ func checkNamespaces(ctx context.Context, b *barePod) error {
 func checkCgroup(ctx context.Context, b *barePod) error {
 	a := must(b.add(ctx, "app", nil, "wait"))
 	alone := func(when string) error {
-		for _, dir := range a.group.ABI().Dirs {
+		for _, dir := range a.group.ABI().All() {
 			pids := must(pidsIn(dir))
 			if !slices.Equal(pids, []string{fmt.Sprint(a.PID)}) {
 				return fmt.Errorf("%s the cgroup %s has the processes %v, and should have %d alone", when, dir, pids, a.PID)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
 // enterChecks check further processes in an app.
@@ -85,6 +86,12 @@ func checkInside(ctx context.Context, a *wholeApp) error {
 	infos := must(a.w.Pids(ctx, a.id))
 	if !slices.ContainsFunc(infos, func(i pod.ProcessInfo) bool { return (i.PID == s.pid || proxies) && i.Exec == "exec" }) {
 		return fmt.Errorf("process %d of the exec is not in the cgroup of its app, which has %v", s.pid, infos)
+	}
+	theirs, its := must(cgroup.Of(a.pid)), must(cgroup.Of(s.pid))
+	for hierarchy := range theirs {
+		if its[hierarchy] != theirs[hierarchy] {
+			return fmt.Errorf("in the hierarchy %q process %d of the exec is in %s, and that of the app in %s", hierarchy, s.pid, its[hierarchy], theirs[hierarchy])
+		}
 	}
 	return nil
 }

@@ -163,7 +163,9 @@ func (s *OneApp) prepare(ctx context.Context, p *Launched, c pod.Call, k *Compos
 	p.Call.Interactive = c.Request.Terminal || stdio[0] != nil
 	limit, cancel := context.WithTimeout(ctx, s.Limit(abi.AppAdd))
 	defer cancel()
-	err = p.Control.Join(limit, launch.Join{Cgroups: c.Request.Cgroup.Dirs, Network: Network(k.Spec), Terminal: c.Request.Terminal}, streams.Files)
+	err = p.Control.Join(limit, launch.Join{
+		Cgroups: c.Request.Cgroup.Dirs, Unified: c.Request.Cgroup.Unified, Network: Network(k.Spec), Terminal: c.Request.Terminal,
+	}, streams.Files)
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func (s *adapter) runEnter(ctx context.Context, k *stage1.Call, streams *immutab
 	}
 	join := launch.Join{Terminal: k.Request.Terminal}
 	if k.Request.Cgroup != nil {
-		join.Cgroups = k.Request.Cgroup.Dirs
+		join.Cgroups, join.Unified = k.Request.Cgroup.Dirs, k.Request.Cgroup.Unified
 	}
 	if err := control.Join(ctx, join, streams.Files); err != nil {
 		return err

@@ -212,7 +212,7 @@ func enterCgroups(g *abi.Cgroup, pid int) error {
 }
 
 func enterCgroup(g *abi.Cgroup, pid int) error {
-	for _, dir := range slices.Sorted(slices.Values(g.Dirs)) {
+	for _, dir := range slices.Sorted(slices.Values(g.All())) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

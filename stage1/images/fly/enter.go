@@ -178,7 +178,7 @@ func child() error {
 }
 
 func becomeExec() error {
-	for _, dir := range filepath.SplitList(os.Getenv("RKT_CGROUP")) {
+	for _, dir := range append(filepath.SplitList(os.Getenv("RKT_CGROUP")), filepath.SplitList(os.Getenv("RKT_CGROUP_UNIFIED"))...) {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
 			return fmt.Errorf("enter the cgroup: %w", err)
 		}

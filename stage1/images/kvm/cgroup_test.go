@@ -31,6 +31,10 @@ func TestAMachineIsBesideTheAppsInThePodsCgroup(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("%v are left, %v", left, err)
 	}
+	if c, err = newMachineCgroup(&abi.Cgroup{Version: 1, Dirs: v1.Dirs, Unified: dir}, "u"); err != nil || !slices.Equal(c.dirs, append(slices.Clone(v1.Dirs), own)) {
+		t.Errorf("both versions: %+v, %v", c, err)
+	}
+	c.remove()
 	if _, err := newMachineCgroup(&abi.Cgroup{Version: 2, Dirs: []string{filepath.Join(dir, "none")}}, "u"); err == nil {
 		t.Error("a cgroup of the pod that is not there is no error")
 	}

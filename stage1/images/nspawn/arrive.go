@@ -15,9 +15,9 @@ import (
 // 0, the others from the end.
 const (
 	firstPassed = 3
-	rootAt      = 6
-	cgroupsAt   = 5
-	procsAt     = 4
+	rootAt      = 7
+	cgroupsAt   = 6
+	procsAt     = 5 // two files
 	stdinAt     = 3
 )
 
@@ -79,7 +79,8 @@ func fail(err error) {
 }
 
 // takePlace sets the hostname, the root, the cgroups and the streams that the passed descriptors
-// name, and closes these.
+// name, and closes these. procs and procs+1 are the files by which the process leaves
+// systemd-nspawn's cgroups: init enters the app's, if the app has some.
 func takePlace(root, cgroups, procs, stdin int) error {
 	if name, ok := os.LookupEnv(hostnameVariable); ok {
 		if err := unix.Sethostname([]byte(name)); err != nil {
@@ -89,8 +90,10 @@ func takePlace(root, cgroups, procs, stdin int) error {
 	if err := attach(root); err != nil {
 		return err
 	}
-	if _, err := unix.Write(procs, []byte("0")); err != nil {
-		return fmt.Errorf("leave the container's cgroup: %w", err)
+	for file := range 2 {
+		if _, err := unix.Write(procs+file, []byte("0")); err != nil {
+			return fmt.Errorf("leave the container's cgroup: %w", err)
+		}
 	}
 	// Leave systemd-nspawn's cgroup namespace, because the app's spec did not ask for it.
 	if err := unix.Setns(cgroups, unix.CLONE_NEWCGROUP); err != nil {

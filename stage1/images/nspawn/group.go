@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,55 +9,81 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is a version 2 cgroup in which a container is made. On a host without version 1
-// systemd-nspawn makes two more cgroups below its own and does not remove them, so it must
-// not be started in the shim's cgroup. On a host with version 1 it makes none, and group
-// is empty.
+// group is a version 2 cgroup in which a container is made. systemd-nspawn makes two more cgroups
+// below its own and does not remove them, so it must not be started in the shim's cgroup. On a host
+// with version 1 beside version 2, systemd-nspawn makes the two also in name=systemd, at the same
+// path. On a host without version 2 it makes none, and group is empty.
 type group struct {
-	path string
-	file *os.File
-	// procs is the cgroup.procs file of the group's parent. An app without a cgroup of its
-	// own uses it to move back there.
-	procs *os.File
+	paths []string // of the group, in each hierarchy in which systemd-nspawn makes cgroups
+	file  *os.File // paths[0], which has version 2
+	// procs and namedProcs are the cgroup.procs files of this process's cgroups in version 2 and in
+	// name=systemd, or nil. A container's process moves back there, with all its threads, so that the
+	// group can be removed. The app's own cgroup is entered after that.
+	procs, namedProcs *os.File
+	only2             bool // the host has no version 1
 }
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// ownCgroup returns the directory of this process's cgroup, or "" on a host with version
-// 1.
-func ownCgroup() (string, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(cgroupRoot, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
-		return "", nil
+// unifiedRoot returns the root of version 2 where systemd-nspawn looks for it, or "".
+func unifiedRoot() string {
+	for _, root := range []string{cgroupRoot, cgroupRoot + "/unified"} {
+		var st unix.Statfs_t
+		if err := unix.Statfs(root, &st); err == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			return root
+		}
 	}
+	return ""
+}
+
+// ownCgroup returns the path of this process's cgroup in a hierarchy: "" is that of version 2.
+func ownCgroup(hierarchy string) (string, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "", err
 	}
-	own, _ := strings.CutPrefix(strings.TrimSpace(string(text)), "0::")
-	return filepath.Join(cgroupRoot, own), nil
+	for line := range strings.Lines(string(text)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) == 3 && f[1] == hierarchy {
+			return f[2], nil
+		}
+	}
+	return "", fmt.Errorf("/proc/self/cgroup has no hierarchy %q", hierarchy)
 }
 
 // newGroup makes a group below this process's cgroup.
 func newGroup(name string) (*group, error) {
-	own, err := ownCgroup()
-	if own == "" || err != nil {
+	root := unifiedRoot()
+	if root == "" {
+		return &group{}, nil
+	}
+	own, err := ownCgroup("")
+	if err != nil {
 		return &group{}, err
 	}
-	g := &group{path: filepath.Join(own, name)}
-	if err := os.Mkdir(g.path, 0o755); err != nil {
+	path := filepath.Join(own, name)
+	g := &group{paths: []string{filepath.Join(root, path)}, only2: root == cgroupRoot}
+	if err := os.Mkdir(g.paths[0], 0o755); err != nil {
 		return g, err
 	}
-	if g.file, err = os.OpenFile(g.path, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+	if g.file, err = os.OpenFile(g.paths[0], unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
 		return g, err
 	}
-	g.procs, err = os.OpenFile(filepath.Join(own, "cgroup.procs"), os.O_WRONLY, 0)
+	if g.procs, err = os.OpenFile(filepath.Join(root, own, "cgroup.procs"), os.O_WRONLY, 0); err != nil || g.only2 {
+		return g, err
+	}
+	named := filepath.Join(cgroupRoot, "systemd")
+	g.paths = append(g.paths, filepath.Join(named, path))
+	if own, err = ownCgroup("name=systemd"); err != nil {
+		return g, err
+	}
+	g.namedProcs, err = os.OpenFile(filepath.Join(named, own, "cgroup.procs"), os.O_WRONLY, 0)
 	return g, err
 }
 
 // unified returns the value of the variable SYSTEMD_NSPAWN_UNIFIED_HIERARCHY.
 func (g *group) unified() string {
-	if g.path == "" {
+	if !g.only2 {
 		return "0"
 	}
 	return "1"
@@ -66,15 +93,18 @@ func (g *group) close() {
 	if g != nil {
 		g.file.Close()
 		g.procs.Close()
+		g.namedProcs.Close()
 	}
 }
 
 // remove removes the group when it has no processes.
 func (g *group) remove() {
-	if g == nil || g.path == "" {
+	if g == nil {
 		return
 	}
-	for _, dir := range []string{"payload", "supervisor", ""} {
-		_ = os.Remove(filepath.Join(g.path, dir))
+	for _, path := range g.paths {
+		for _, dir := range []string{"payload", "supervisor", ""} {
+			_ = os.Remove(filepath.Join(path, dir))
+		}
 	}
 }

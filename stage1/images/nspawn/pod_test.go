@@ -142,9 +142,13 @@ func (p *testPod) leave() {
 // made, and its cgroups.
 func directories(t *testing.T) (all []string) {
 	t.Helper()
-	own, err := ownCgroup()
-	must(t, err)
-	for _, dir := range []string{propagated, own} {
+	places := []string{propagated}
+	if root := unifiedRoot(); root != "" {
+		own, err := ownCgroup("")
+		must(t, err)
+		places = append(places, filepath.Join(root, own), filepath.Join(cgroupRoot, "systemd", own))
+	}
+	for _, dir := range places {
 		left, err := filepath.Glob(filepath.Join(dir, "rkt-"+podID+"-*"))
 		must(t, err)
 		all = append(all, left...)

@@ -191,11 +191,13 @@ func copyTree(path string) (*os.File, error) {
 func (m *making) process(p *fork.Process) *fork.Process {
 	stdio, rest := p.Files[:3], p.Files[3:]
 	files := append([]*os.File{m.null, m.log, m.log}, rest...)
-	procs := m.null
-	if m.group.procs != nil {
-		procs = m.group.procs
+	files = append(files, m.root, m.cgroups)
+	for _, leave := range []*os.File{m.group.procs, m.group.namedProcs} {
+		if leave == nil {
+			leave = m.null
+		}
+		files = append(files, leave)
 	}
-	files = append(files, m.root, m.cgroups, procs)
 	files = append(files, stdio...)
 	if m.pids != nil {
 		files = append(files, m.pids)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -53,6 +54,14 @@ func (c *Control) Join(ctx context.Context, j Join, files [3]*os.File) error {
 		if f != nil {
 			fds = append(fds, int(f.Fd()))
 		}
+	}
+	if j.Unified != "" {
+		procs, err := os.OpenFile(filepath.Join(j.Unified, "cgroup.procs"), os.O_WRONLY, 0)
+		if err != nil {
+			return fmt.Errorf("open the cgroup: %w", err)
+		}
+		defer procs.Close()
+		fds = append(fds, int(procs.Fd()))
 	}
 	text, err := c.order(ctx, order{Join: &j}, fds)
 	switch {

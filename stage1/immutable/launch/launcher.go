@@ -58,6 +58,14 @@ func (j *Join) do(files []int) error {
 			return fmt.Errorf("enter the cgroup: %w", err)
 		}
 	}
+	if j.Unified != "" && len(files) > 0 {
+		last := len(files) - 1
+		if _, err := unix.Write(files[last], []byte("0")); err != nil {
+			return fmt.Errorf("enter the cgroup %s: %w", j.Unified, err)
+		}
+		_ = unix.Close(files[last])
+		files = files[:last]
+	}
 	if err := j.enterNetwork(); err != nil {
 		return fmt.Errorf("network namespace: %w", err)
 	}

@@ -32,11 +32,14 @@ const maxOrder = 4 << 20
 // NewNamespace is the value of Join.Network for a new network namespace.
 const NewNamespace = "new"
 
-// Join is the first order. The descriptors that come with it become the launcher's
+// Join is the first order. The first three descriptors that come with it become the launcher's
 // descriptors 0, 1 and 2.
 type Join struct {
 	// Cgroups are directories that the process enters.
 	Cgroups []string `json:"cgroups,omitempty"`
+	// Unified is a directory of version 2 on a host that has both versions, or empty. The launcher may be in a
+	// mount namespace in which version 2 is hidden, so its cgroup.procs comes as one more descriptor, the last.
+	Unified string `json:"unified,omitempty"`
 	// Network is the path of a network namespace to enter, or NewNamespace.
 	Network string `json:"network,omitempty"`
 	// Terminal makes descriptor 0 the controlling terminal.
@@ -84,7 +87,7 @@ func send(socket int, o order, files []int) error {
 // receive reads one order, and the descriptors that came with it.
 func receive(socket int) (o order, files []int, err error) {
 	head := make([]byte, 8)
-	n, files, err := proc.Receive(socket, head, 3)
+	n, files, err := proc.Receive(socket, head, 4)
 	if err != nil {
 		return o, nil, err
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// cgroups has the files by which a new process enters its app's cgroup. No thread of the
-// supervisor enters it.
+// cgroups has the files by which a new process enters its app's cgroup: tasks, dir, or, on a host
+// with both versions, both. No thread of the supervisor enters it.
 type cgroups struct {
 	tasks []string   // version 1: the process opens them and writes "0" to them
 	dir   *os.File   // version 2: the process is cloned into it

@@ -256,7 +256,7 @@ func (s *Supervisor) inApp(e *executing, begin func(*fork.Process) error) error 
 // inInner calls begin with the version 2 cgroup in which the app's first process is, after the
 // app's own has accepted no process.
 func (e *executing) inInner(begin func(dir *os.File) error, err error) error {
-	path, innerErr := inner(e.request.Cgroup.Dirs[0], e.app.init.child.PID())
+	path, innerErr := inner(e.groups.dir.Name(), e.app.init.child.PID())
 	if innerErr != nil {
 		return errors.Join(err, innerErr)
 	}

@@ -146,7 +146,7 @@ func identify(s seqpacket.Socket, on bool) error {
 func (g *cgroups) byHand() error {
 	paths := g.tasks
 	if g.dir != nil {
-		paths = []string{filepath.Join(g.dir.Name(), "cgroup.procs")}
+		paths = append(paths, filepath.Join(g.dir.Name(), "cgroup.procs"))
 		g.dir.Close()
 	}
 	g.dir, g.tasks = nil, nil

@@ -66,6 +66,7 @@ oci() {
 	log=$here/$app/log.$$
 	printf '' 2>/dev/null >"$log" || log=
 	shown=''
+	[ "${runtime##*/}" = runc ] || [ -z "${RKT_CGROUP_UNIFIED:-}" ] || shown=unified
 	! hybrid || shown=version1
 	eval "$shown"' "$runtime" $flags --root "$root/$app/run" --log "${log:-/dev/null}" --log-format json "$@"' "$own"
 	code=$?
@@ -109,12 +110,20 @@ hybrid() {
 	[ "${runtime##*/}" = crun ] && read -r controllers 2>/dev/null </sys/fs/cgroup/unified/cgroup.controllers && [ -n "$controllers" ]
 }
 
-# version1 COMMAND...: runs a command in a mount namespace that shows only version 1. All
+# unified COMMAND...: runs a command in the app's cgroup of version 2 on a host with both versions. The
+# app's processes inherit it from the runtime. Runtimes other than runc do not enter it.
+unified() {
+	# shellcheck disable=SC2016 # for the other shell
+	sh -c 'echo 0 >"$RKT_CGROUP_UNIFIED/cgroup.procs" && exec "$@"' sh "$@"
+}
+
+# version1 COMMAND...: is unified in a mount namespace that shows only version 1. All
 # other mounts in it stay peers of the originals.
 version1() {
 	# shellcheck disable=SC2016 # for the other shell
 	unshare --mount --propagation unchanged sh -c '
 		for at in /sys/fs/cgroup /sys/fs/cgroup/unified; do mount --make-private "$at" || exit; done
+		[ -z "${RKT_CGROUP_UNIFIED:-}" ] || echo 0 >"$RKT_CGROUP_UNIFIED/cgroup.procs" || exit
 		umount -l /sys/fs/cgroup/unified && exec "$@"' sh "$@"
 }
 

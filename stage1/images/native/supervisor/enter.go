@@ -97,6 +97,7 @@ func (s *Supervisor) execute(ctx context.Context, a *app, c *serve.Asked) (*proc
 		child, err := s.executeByPlan(ctx, e, program)
 		var failed *fork.Error
 		switch {
+		case errors.Is(err, errLimits): // no container can bring that about
 		case !errors.As(err, &failed):
 			return child, err
 		case s.appsTrace():
@@ -130,7 +131,7 @@ func (s *Supervisor) appsTrace() bool {
 func (s *Supervisor) executeByPlan(ctx context.Context, e *executing, program *fork.Program) (child *proc.Child, err error) {
 	var begun *fork.Begun
 	err = s.inApp(e, func(p *fork.Process) (err error) {
-		p.Files, p.Program, p.Born = e.files[:], program, e.prepared.Limit
+		p.Files, p.Program, p.Born = e.files[:], program, e.limit
 		child, err = s.Children.Make(func() (int, error) {
 			if begun, err = fork.Begin(ctx, p); err != nil {
 				return 0, err
@@ -162,6 +163,18 @@ func (s *Supervisor) executeByPlan(ctx context.Context, e *executing, program *f
 		return nil, e.died(ctx, child, status)
 	}
 	return nil, err
+}
+
+// errLimits is the error if the limits of a process of another user cannot be set from outside, which takes
+// CAP_SYS_RESOURCE.
+var errLimits = errors.New("the limits of another user's process cannot be set")
+
+func (e *executing) limit(pid int) error {
+	err := e.prepared.Limit(pid)
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: %w", errLimits, err)
+	}
+	return err
 }
 
 // executeByInit makes the process of an exec by init.

@@ -28,8 +28,8 @@ const (
 	AnnotationDeadlines = "coreos.com/rkt/stage1/deadlines"
 )
 
-// Own names something that a stage1 does by itself because its apps are not processes of the
-// host: docs/stage1-abi.md, section 12.
+// Own names something that a stage1 does by itself, most of it because its apps are not processes of
+// the host: docs/stage1-abi.md, section 12.
 type Own string
 
 // The words of AnnotationOwn.
@@ -52,11 +52,14 @@ const (
 	OwnDisks Own = "disks"
 	// OwnLayers means the same for an app whose root is an overlay of such mounts.
 	OwnLayers Own = "layers"
+	// OwnChroot means that apps and execs are in their roots although stage 0 has another root than
+	// its mount namespace, as after chroot(8). Stage 0 makes no pod of another stage1 then.
+	OwnChroot Own = "chroot"
 )
 
 // Owns returns every word of AnnotationOwn.
 func Owns() []Own {
-	return []Own{OwnResources, OwnProcesses, OwnNamespaces, OwnRootfs, OwnDisks, OwnLayers}
+	return []Own{OwnResources, OwnProcesses, OwnNamespaces, OwnRootfs, OwnDisks, OwnLayers, OwnChroot}
 }
 
 // Entrypoint names one executable of a stage1. With an entrypoint in its manifest a stage1

@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println(cmd.Process.Pid)
 		os.Exit(0)
+	case "chrooted":
+		fmt.Print(proc.IsChrooted())
+		os.Exit(0)
 	}
 }
 

@@ -311,6 +311,10 @@ func (s *Stage1) NewCall(c pod.Call, e abi.Entrypoint) (*Call, error) {
 			Text: "the stage1 does not have this entrypoint (its manifest has no annotation " + abi.AnnotationPrefix + string(e) + ")",
 		}
 	}
+	if e == abi.Run && !s.Owns(abi.OwnChroot) && proc.IsChrooted() {
+		return nil, s.Refused("the root of the shim is not that of its mount namespace, because containerd was started by chroot(8), and execs would be in the "+
+			"machine's root: use the stage1 native, or start containerd by pivot_root(8)", errdefs.ErrFailedPrecondition)
+	}
 	c.Request.Version = abi.Version
 	c.Request.Entrypoint = e
 	c.Request.Force = c.Force

@@ -79,11 +79,23 @@ func mountIn(dir, source, target, kind string, flags uintptr, data string) error
 		return err
 	}
 	defer here.Close()
+	root, err := proc.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	return proc.OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return err
 		}
 		if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		// The namespace may have another root than this process.
+		if err := unix.Fchdir(int(root.Fd())); err != nil {
+			return err
+		}
+		if err := unix.Chroot("."); err != nil {
 			return err
 		}
 		if err := unix.Chdir(dir); err != nil {

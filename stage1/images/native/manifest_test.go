@@ -48,7 +48,7 @@ func TestEveryDeclaredEntrypointIsServed(t *testing.T) {
 	var declared []string
 	for _, a := range m.Annotations {
 		e, ok := strings.CutPrefix(string(a.Name), abi.AnnotationPrefix)
-		if !ok || e == "interface-version" || e == "features" || e == "serve" || e == "skip" || e == "without" {
+		if !ok || e == "interface-version" || e == "features" || e == "serve" || e == "skip" || e == "without" || e == "own" {
 			continue
 		}
 		declared = append(declared, e)

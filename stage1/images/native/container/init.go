@@ -94,6 +94,7 @@ func (a *appInit) run() (*program, error) {
 		func() error { return writeSysctl(a.Sysctl) },
 		a.buildRoot,
 		a.outsideHooks,
+		a.enterBottom,
 		a.enterRoot,
 		a.finishRoot,
 		func() error { return a.labels.apply(&a.Process) },
@@ -145,6 +146,14 @@ func (a *appInit) outsideHooks() error {
 	}
 	defer unix.Umask(unix.Umask(a.umask))
 	return a.Hooks.run("createContainer", a.Hooks.CreateContainer, specs.StateCreating)
+}
+
+// enterBottom prepares enterRoot. Only now are paths of the host not needed any more.
+func (a *appInit) enterBottom() error {
+	if a.Rootfs.Chroot {
+		return nil
+	}
+	return EnterBottom()
 }
 
 // finishRoot does the steps that need the app's root as "/".

@@ -3,13 +3,16 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
@@ -98,7 +101,7 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 		a.init.prepared, err = container.PrepareApp(container.AppRequest{
 			Request: inside, Spec: a.spec, CgroupFiles: groups.files, Tasks: len(groups.tasks), Filters: &s.filters,
 		})
-		return err
+		return explainChroot(err, p)
 	}
 	if err := prepareApp(); err != nil {
 		return err
@@ -121,9 +124,18 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 	if err := a.init.start(ctx, s, "app "+a.name, files, p); err != nil {
 		a.init.prepared.Close()
 		a.init.leave()
-		return err
+		return explainChroot(err, p)
 	}
 	return nil
+}
+
+// explainChroot adds to the error of a process that was not made that the kernel makes no user namespace
+// for a process whose root has been changed.
+func explainChroot(err error, p *fork.Process) error {
+	if p.New&unix.CLONE_NEWUSER != 0 && errors.Is(err, unix.EPERM) && proc.IsChrooted() {
+		return fmt.Errorf("%w: containerd was started by chroot(8), and the kernel makes no user namespace there", err)
+	}
+	return err
 }
 
 // creating runs the hooks that have to run after the namespaces were made.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 )
 
@@ -56,14 +57,29 @@ func (k *Call) Journal(state string) {
 // record writes a call that has succeeded to the journal, with its text from RKT_ERROR_FD.
 func (k *Call) record(words string) {
 	e := k.entry()
-	e.Code, e.Error = k.Exit.Code, lastOf(words, journalText)
+	e.Code, e.Error = k.Exit.Code, lastOf(k.redact(words), journalText)
 	k.write(e)
 }
 
 func (k *Call) recordFailure(err *EntrypointError) {
 	e := k.entry()
-	e.Code, e.Error = err.Code, lastOf(abi.Printable(err.Text), journalText)
+	e.Code, e.Error = err.Code, lastOf(k.redact(abi.Printable(err.Text)), journalText)
 	k.write(e)
+}
+
+// redact removes texts from an error that may be secret: those of the pod's apps and of the exec. The journal
+// outlives them, and when it is read they are not known any more.
+func (k *Call) redact(text string) string {
+	if text == "" {
+		return ""
+	}
+	var s disk.Secrets
+	s.AddPod(k.Dir)
+	s.AddBundle(k.Request.Bundle)
+	if k.Process != nil {
+		s.AddProcess(k.Process.OCI.Args, k.Process.OCI.Env)
+	}
+	return s.Redact(text)
 }
 
 // write appends to the journal. If that fails, it logs the error, because nothing else

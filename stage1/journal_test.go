@@ -59,3 +59,51 @@ func TestAJournalThatCannotBeWrittenCostsNoCall(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An error of one app may quote another. The journal is read when the bundles of both have gone.
+func TestErrorsInTheJournalHaveNoSecretsOfAppsAndExecs(t *testing.T) {
+	p := newFakePod(t, stage1test.Scripts{
+		abi.AppStart: `echo "own CANARY-own-env, CANARY-own-password of CANARY-own-url, other CANARY-other-env" >&3; exit 1`,
+		abi.Enter:    `fail 1 "exec CANARY-exec-arg with CANARY-exec-env"`,
+	})
+	var own string
+	for name, env := range map[string]string{
+		"own":   `"TOKEN=CANARY-own-env","DB=https://user:CANARY-own-password@CANARY-own-url/","URL=CANARY-own-url"`,
+		"other": `"TOKEN=CANARY-other-env"`,
+	} {
+		bundle, info := t.TempDir(), filepath.Join(p.dir, "appsinfo", name)
+		if own == "" || name == "own" {
+			own = bundle
+		}
+		for path, text := range map[string]string{
+			filepath.Join(bundle, "config.json"): `{"process":{"args":["x"],"env":[` + env + `]}}`,
+			filepath.Join(info, "app.json"):      `{"version":1,"bundle":"` + bundle + `"}`,
+		} {
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c := p.call(abi.AppStart)
+	c.Request.Bundle = own
+	if err := p.Invoke(t.Context(), c); err == nil || !strings.Contains(err.Error(), "CANARY-own-env") {
+		t.Errorf("the client reads %v", err)
+	}
+	c = p.call(abi.Enter)
+	c.Request.Exec, c.Process = "e1", readProcess(`{"args":["sh","--token=CANARY-exec-arg"],"env":["A=CANARY-exec-env"]}`)
+	if _, err := p.Enter(t.Context(), c, [3]*os.File{}); err == nil {
+		t.Error("no error")
+	}
+	entries, err := journal.Read(p.dir)
+	if err != nil || len(entries) != 2 {
+		t.Fatalf("%+v, %v", entries, err)
+	}
+	for i, want := range []string{"own [redacted], [redacted] of [redacted], other [redacted]", "exec [redacted] with [redacted]"} {
+		if entries[i].Error != want {
+			t.Errorf("%q, want %q", entries[i].Error, want)
+		}
+	}
+}

@@ -111,6 +111,27 @@ func TestSecretsAreFoundWhereverTheyAreInAText(t *testing.T) {
 	}
 }
 
+func TestPartsOfAnArgumentAreSecretByThemselves(t *testing.T) {
+	var s Secrets
+	s.AddProcess([]string{"program", "--password=in-an-argument", "--env=TOKEN=in-the-second-part", "postgres://somebody:pass%2Fword@db.example:5432/x?y=1",
+		"curl -u x https://one:first-password@a/ https://second-user@b"}, []string{"URL=amqp://guest:in-the-environment@mq"})
+	for text, want := range map[string]string{
+		"refused in-an-argument":                  "refused [redacted]",
+		"--password=in-an-argument":               "[redacted]",
+		"TOKEN in-the-second-part":                "TOKEN [redacted]",
+		"password pass%2Fword":                    "password [redacted]",
+		"password pass/word of somebody":          "password [redacted] of somebody",
+		"login somebody:pass%2Fword at db":        "login [redacted] at db",
+		"first-password, second-user":             "[redacted], [redacted]",
+		"in-the-environment":                      "[redacted]",
+		"db.example:5432 and /x are no passwords": "db.example:5432 and /x are no passwords",
+	} {
+		if got := s.Redact(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // A client decides how many texts a spec has, and waits for the answer meanwhile.
 func TestManySecretsDoNotHoldUpTheAnswer(t *testing.T) {
 	s := &Secrets{}

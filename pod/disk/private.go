@@ -2,6 +2,7 @@ package disk
 
 import (
 	"encoding/json"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +30,8 @@ const (
 )
 
 // Secrets are texts of containers' specs that may be secret: values of environments, arguments,
-// values of mount options, and annotations of others. The zero value has none.
+// values of mount options, and annotations of others. Parts of such a text may be secret by themselves: the part
+// after "=", and the user and the password of a URL. The zero value has none.
 type Secrets struct {
 	texts []string
 
@@ -49,6 +51,23 @@ type private struct {
 // AddBundle adds the secrets of the config.json of a bundle, if there is one.
 func (s *Secrets) AddBundle(bundle string) { s.texts = append(s.texts, readPrivate(bundle).texts...) }
 
+// AddPod adds the secrets of the bundles of a pod's apps.
+func (s *Secrets) AddPod(dir string) {
+	records, _ := filepath.Glob(filepath.Join(dir, appsInfoDir, "*", appFile))
+	for _, path := range records {
+		var app struct{ Bundle string }
+		if text, err := os.ReadFile(path); err == nil && json.Unmarshal(text, &app) == nil {
+			s.AddBundle(app.Bundle)
+		}
+	}
+}
+
+// AddProcess adds the secrets of a process: its arguments and the values of its environment.
+func (s *Secrets) AddProcess(args, env []string) {
+	s.addArgs(args)
+	s.addValues(env)
+}
+
 // readPrivate reads the config.json of a bundle. Without one, there are no secrets that the
 // shim could know.
 func readPrivate(bundle string) private {
@@ -66,12 +85,10 @@ func readPrivate(bundle string) private {
 	}
 	_ = json.Unmarshal(text, &spec) // the fields that can be read are filled in
 	p := private{ours: ours(spec.Annotations)}
-	p.addArgs(spec.Process.Args)
-	p.addValues(spec.Process.Env)
+	p.AddProcess(spec.Process.Args, spec.Process.Env)
 	for _, hooks := range spec.Hooks {
 		for _, h := range hooks {
-			p.addArgs(h.Args)
-			p.addValues(h.Env)
+			p.AddProcess(h.Args, h.Env)
 		}
 	}
 	for _, m := range spec.Mounts {
@@ -79,7 +96,7 @@ func readPrivate(bundle string) private {
 	}
 	for key, value := range spec.Annotations {
 		if !strings.HasPrefix(key, annotationPrefix) && !strings.HasPrefix(key, "io.kubernetes.cri.") {
-			p.texts = append(p.texts, value)
+			p.add(value)
 		}
 	}
 	names := []string{spec.Annotations[criNamespace], spec.Annotations[criPod], spec.Annotations[criContainer]}
@@ -105,8 +122,8 @@ func ours(annotations map[string]string) map[string]string {
 
 // addArgs adds the arguments of a program but not its name.
 func (s *Secrets) addArgs(args []string) {
-	if len(args) > 0 {
-		s.texts = append(s.texts, args[1:]...)
+	for _, arg := range args[min(1, len(args)):] {
+		s.add(arg)
 	}
 }
 
@@ -115,8 +132,42 @@ func (s *Secrets) addValues(list []string) {
 	for _, v := range list {
 		name, value, ok := strings.Cut(v, "=")
 		if ok && !slices.Contains([]string{"PATH", "HOME", "TERM", "HOSTNAME"}, name) {
-			s.texts = append(s.texts, value)
+			s.add(value)
 		}
+	}
+}
+
+// add adds a text and those of its parts that may be secret by themselves.
+func (s *Secrets) add(text string) {
+	s.texts = append(s.texts, text)
+	value := text
+	for range 3 { // as in --env=PASSWORD=X
+		_, after, ok := strings.Cut(value, "=")
+		if !ok {
+			break
+		}
+		value = after
+		s.texts = append(s.texts, value)
+	}
+	for _, after, ok := strings.Cut(text, "://"); ok; _, after, ok = strings.Cut(after, "://") {
+		s.addUser(after)
+	}
+}
+
+// addUser adds the user and the password with which a URL begins after its scheme.
+func (s *Secrets) addUser(url string) {
+	if end := strings.IndexAny(url, "/?# \t\n\"'"); end >= 0 {
+		url = url[:end]
+	}
+	at := strings.LastIndexByte(url, '@')
+	if at < 0 {
+		return
+	}
+	s.texts = append(s.texts, url[:at])
+	_, password, _ := strings.Cut(url[:at], ":")
+	s.texts = append(s.texts, password)
+	if plain, err := neturl.PathUnescape(password); err == nil && plain != password {
+		s.texts = append(s.texts, plain)
 	}
 }
 

@@ -30,6 +30,8 @@ of other programs are not in it. What is left out, wherever it occurs in a text,
 [redacted] if it has six characters or more:
   - values of environments of containers and hooks
   - arguments of containers, execs, hooks and entrypoints (names of programs stay)
+  - of such a value or argument also the part after "=" alone, and the user and the password of a URL; not other
+    parts, such as the words of a shell script
   - values of mount options; sources and destinations of mounts are only in texts of errors
   - annotations and labels, but for those of this runtime and the names of pods in Kubernetes
   - containerd's configuration, but for the handlers of this runtime

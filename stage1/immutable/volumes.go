@@ -11,6 +11,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
@@ -41,8 +42,8 @@ func (s *InSpace) MountVolumes(k *Composition, bundle string) error {
 
 // volume is a mount that is not attached yet.
 type volume struct {
-	fd  int
-	dir bool
+	tree *os.File // a detached mount
+	dir  bool
 }
 
 // newVolume makes the mount of a spec: a part of the host, or a tmpfs. It refuses options that
@@ -78,7 +79,7 @@ func (s *InSpace) newVolume(m specs.Mount, bundle string) (*volume, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a tmpfs: %w", err)
 	}
-	return &volume{fd: fd, dir: true}, nil
+	return &volume{tree: os.NewFile(uintptr(fd), "tmpfs"), dir: true}, nil
 }
 
 func (s *InSpace) newBind(m specs.Mount, bundle string, recursive bool) (*volume, error) {
@@ -90,10 +91,6 @@ func (s *InSpace) newBind(m specs.Mount, bundle string, recursive bool) (*volume
 	if err != nil {
 		return nil, err
 	}
-	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
-	if recursive {
-		flags |= unix.AT_RECURSIVE
-	}
 	var attr unix.MountAttr
 	for _, o := range m.Options {
 		set, known := mountAttribute(o)
@@ -104,17 +101,18 @@ func (s *InSpace) newBind(m specs.Mount, bundle string, recursive bool) (*volume
 			}
 		}
 	}
-	fd, err := unix.OpenTree(unix.AT_FDCWD, source, flags)
+	var mounts proc.MountCopier
+	tree, err := mounts.Copy(source, recursive)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", source, err)
 	}
 	if attr.Attr_set != 0 { // applies to the uppermost mount only, as in runc
-		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-			_ = unix.Close(fd)
+		if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
+			tree.Close()
 			return nil, fmt.Errorf("options of %s: %w", source, err)
 		}
 	}
-	return &volume{fd: fd, dir: st.IsDir()}, nil
+	return &volume{tree: tree, dir: st.IsDir()}, nil
 }
 
 // mountAttribute returns the attribute that an option of a mount sets. Options that ask for
@@ -142,7 +140,7 @@ func (s *InSpace) mayDrop(option string) error {
 // mountVolume attaches a mount below an app's root, in the pod's space. Links cannot lead
 // out of the root.
 func (s *InSpace) mountVolume(v *volume, root, destination string) error {
-	defer unix.Close(v.fd)
+	defer v.tree.Close()
 	return s.Within(func() error {
 		in, err := os.OpenRoot(root)
 		if err != nil {
@@ -153,7 +151,7 @@ func (s *InSpace) mountVolume(v *volume, root, destination string) error {
 		if err != nil {
 			return err
 		}
-		return MountIn(in, v.fd, target)
+		return MountIn(in, int(v.tree.Fd()), target)
 	})
 }
 

@@ -214,7 +214,11 @@ func (f *Files) bind(name string, b Bind) error {
 	defer tree.Close()
 	return f.share.within(func(self *os.File) error {
 		at := "/" + name
-		if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		if err == unix.ELOOP { // of an older mount namespace; noKernel finds the others
+			return serve.Unsupported("%s has the file of a mount namespace below it, which cannot be shared with a machine", b.File.Name())
+		}
+		if err != nil {
 			return fmt.Errorf("bind %s: %w", b.File.Name(), err)
 		}
 		if !b.Recursive {

@@ -12,14 +12,11 @@ import (
 )
 
 // openTree makes a detached copy of the mount at path, or of the part of it below path.
-// Bind mounts are made in two steps: the supervisor calls openTree, and the app's process
-// attaches the copy. So the app's user namespace need not have access to the source.
-func openTree(path string, recursive bool) (*os.File, error) {
-	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
-	if recursive {
-		flags |= unix.AT_RECURSIVE
-	}
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
+// Mounts of the host's files are made in two steps: the supervisor makes a copy, by openTree or a
+// proc.MountCopier, and the app's process attaches it. So the app's user namespace need not have access
+// to the source.
+func openTree(path string) (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (m *mountPlanner) ownCgroup2(planned *mount, dirs []string) error {
 	if !m.config.UserNamespace || len(dirs) == 0 {
 		return nil
 	}
-	tree, err := openTree(dirs[0], false)
+	tree, err := openTree(dirs[0])
 	if err != nil {
 		return fmt.Errorf("open cgroup %s: %w", dirs[0], err)
 	}
@@ -84,7 +84,7 @@ func (m *mountPlanner) hierarchy(planned *mount, dir string) error {
 		planned.Cgroups = append(planned.Cgroups, h)
 		return nil
 	}
-	tree, err := openTree(dir, false)
+	tree, err := openTree(dir)
 	if err != nil {
 		return err
 	}

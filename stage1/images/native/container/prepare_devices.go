@@ -54,7 +54,7 @@ func (m *mountPlanner) devices() error {
 // hostNode opens the host's node, because a process in a user namespace cannot make
 // one.
 func (m *mountPlanner) hostNode(d *device) error {
-	tree, err := openTree(d.Path, false)
+	tree, err := openTree(d.Path)
 	if err != nil {
 		return err
 	}

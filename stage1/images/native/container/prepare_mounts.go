@@ -13,6 +13,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // mountPlanner translates the mounts and devices of one app.
@@ -25,6 +26,7 @@ type mountPlanner struct {
 	shared   bool // mounts may propagate to the host
 	cgroup2  bool // the host has only version 2
 	idmaps   []idmap
+	mounts   proc.MountCopier
 	// hostCgroup2 returns the options of the host's cgroup2.
 	hostCgroup2 func() (string, error)
 }
@@ -109,7 +111,7 @@ func (m *mountPlanner) root() error {
 // openRoot opens the app's root, for an app that joins a mount namespace: the root may not
 // be visible there.
 func (m *mountPlanner) openRoot(root *rootfs) error {
-	tree, err := openTree(root.Path, true)
+	tree, err := m.mounts.Copy(root.Path, true)
 	if err != nil {
 		return fmt.Errorf("open rootfs %s: %w", root.Path, err)
 	}
@@ -172,8 +174,9 @@ func (m *mountPlanner) bind(planned *mount, s specs.Mount, o *mountOptions) erro
 	if !path.IsAbs(source) {
 		source = path.Join(m.request.Bundle, source)
 	}
-	tree, err := openTree(source, o.flags&unix.MS_REC != 0)
-	if recursive := o.flags&unix.MS_REC != 0; errors.Is(err, unix.EINVAL) && m.config.UserNamespace && !recursive {
+	recursive := o.flags&unix.MS_REC != 0
+	tree, err := m.mounts.Copy(source, recursive)
+	if errors.Is(err, unix.EINVAL) && m.config.UserNamespace && !recursive {
 		return fmt.Errorf("open the source: %w: a mount is below it, and in a user namespace only rbind may bind it, which binds both", err)
 	}
 	if err != nil {

@@ -139,9 +139,9 @@ func (t *trial) honoursInExec(ctx context.Context, h *honoured) error {
 	asked := t.plainSpec()
 	h.ask(asked)
 	a, err := t.wholePod().waiting(ctx, func(s *specs.Spec) {
-		own := s.Process
+		own := *s.Process // a copy, because ask changes the fields of the process in place
 		t.asked(h, s)
-		s.Process = own
+		s.Process = &own
 	})
 	if err != nil {
 		_, err = h.begun(err)

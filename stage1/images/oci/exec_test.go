@@ -59,25 +59,46 @@ func TestAnExecHasTheUmaskOfItsProcess(t *testing.T) {
 	}
 }
 
-// crun leaves its own score to an exec, which would be the shim's: the kernel would never choose it.
-func TestAnExecOfCrunsHasTheScoreOfItsProcessOrOfTheApp(t *testing.T) {
-	if _, err := exec.LookPath("crun"); err != nil {
-		t.Skip("needs crun")
+// Both runtimes ignore oomScoreAdj of an exec. runc repeats the app's score, and crun leaves its
+// own, which would be the shim's: the kernel would never choose the process.
+func TestAnExecHasTheScoreOfItsProcessOrOfTheApp(t *testing.T) {
+	for _, runtime := range []string{"runc", "crun"} {
+		for _, score := range []*int{nil, new(300)} {
+			name := runtime
+			if score != nil {
+				name += ", an app with a score"
+			}
+			t.Run(name, func(t *testing.T) { execsHaveScores(t, runtime, score) })
+		}
+	}
+}
+
+// execsHaveScores checks execs of an app with a score, or with the inherited one.
+func execsHaveScores(t *testing.T, runtime string, score *int) {
+	if _, err := exec.LookPath(runtime); err != nil {
+		t.Skip("needs " + runtime)
+	}
+	apps := "0" // of the test
+	if b, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil {
+		apps = strings.TrimSpace(string(b))
+	}
+	if score != nil {
+		apps = fmt.Sprint(*score)
 	}
 	dir := imageDir(t)
-	must(t, os.WriteFile(filepath.Join(dir, "rootfs/runtimes"), []byte("crun\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "rootfs/runtimes"), []byte(runtime+"\n"), 0o644))
 	p := newPodOf(t, "", dir)
 	p.run()
-	a := p.app("web", func(s *specs.Spec) { s.Process.OOMScoreAdj = new(300) }, "sleep", "1000").start()
+	a := p.app("web", func(s *specs.Spec) { s.Process.OOMScoreAdj = score }, "sleep", "1000").start()
 	for name, c := range map[string]struct {
 		asked *int
 		args  []string
 		want  string
 	}{
 		"its own":     {new(77), nil, "77"},
-		"the app's":   {nil, nil, "300"},
-		"0":           {new(0), nil, "0"},
-		"of no field": {nil, []string{`"oomScoreAdj":500`, `{"oomScoreAdj":501}`}, "300"},
+		"the app's":   {nil, nil, apps},
+		"a higher":    {new(555), nil, "555"},
+		"of no field": {nil, []string{`"oomScoreAdj":500`, `{"oomScoreAdj":501}`}, apps},
 	} {
 		out, stdout := pipe(t)
 		q := a.enter("e", func(s *specs.Process) { s.OOMScoreAdj = c.asked }, stdout, append([]string{"sh", "-c", "cat /proc/self/oom_score_adj"}, c.args...)...)

@@ -312,6 +312,17 @@ func (a *app) recordProcess(made *Process) error {
 	})
 }
 
+// checkCgroup returns an error if the app's process is outside of the app's cgroup.
+func (a *app) checkCgroup(made *Process) error {
+	if made.OwnCgroup {
+		return nil
+	}
+	if err := a.cgroup.Contains(made.PID); err != nil {
+		return fmt.Errorf("container %s: stage1 %s: %w", a.id, a.session.stage1.Name(), err)
+	}
+	return nil
+}
+
 // add executes app/add and takes over the process that it has made.
 func (a *app) add(ctx context.Context, undo *cleanup) error {
 	s := a.session
@@ -346,7 +357,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	}
 	undo.add(func() error { return a.destroy(context.WithoutCancel(ctx)) })
 	a.exists(made, a.isInit(made))
-	if err := errors.Join(a.recordProcess(made), a.cgroup.Contains(made.PID), a.delegate()); err != nil {
+	if err := errors.Join(a.recordProcess(made), a.checkCgroup(made), a.delegate()); err != nil {
 		return errors.Join(err, closeFile(made.Console))
 	}
 	if err := a.stdio.Begin(made.Console); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
@@ -62,6 +63,18 @@ func TestARelativeCgroupsPathOfAContainer(t *testing.T) {
 		if err := os.Remove(dir); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestAStage1WhoseAppIsOutsideOfItsCgroupIsAnError(t *testing.T) {
+	w := newWorld(t)
+	w.stage1.on(abi.AppAdd, func(c *fakeCall) error {
+		g := c.Request.Cgroup // in one hierarchy the app is not in its cgroup
+		g.Dirs = g.Dirs[:len(g.Dirs)-1]
+		return nil
+	})
+	if _, err := w.create("a", "sleep 100"); err == nil || !strings.Contains(err.Error(), "is outside of its cgroup") {
+		t.Errorf("Create: %v", err)
 	}
 }
 

@@ -220,6 +220,9 @@ func (f *fakeStage1) hold(c Call) (abi.Ready, error) {
 	for _, d := range c.Request.Cgroup.Dirs {
 		script += "echo 0 > " + filepath.Join(d, file) + "; "
 	}
+	if d := c.Request.Cgroup.Unified; d != "" {
+		script += "echo 0 > " + filepath.Join(d, "cgroup.procs") + "; "
+	}
 	script += f.scriptOf(ofHolder)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -337,6 +340,9 @@ func (f *fakeStage1) spawn(c Call, exec, script string, stdin *os.File) (*Proces
 			file = "cgroup.procs"
 		}
 		join += "echo 0 > " + filepath.Join(d, file) + "\n"
+	}
+	if d := c.Request.Cgroup.Unified; d != "" {
+		join += "echo 0 > " + filepath.Join(d, "cgroup.procs") + "\n"
 	}
 	inside, told, err := os.Pipe()
 	if err != nil {

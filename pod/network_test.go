@@ -200,6 +200,71 @@ func (w *world) makeParent(name string) (remove func()) {
 	}
 }
 
+// The kubelet's driver cgroupfs makes a pod's cgroup in every hierarchy of version 1 but that of the devices.
+func TestThePodsCgroupMayHaveNoDirectoryOfTheDevices(t *testing.T) {
+	w := newWorld(t)
+	devices := "/sys/fs/cgroup/devices"
+	if _, err := os.Stat(devices); err != nil {
+		t.Skip("needs cgroup version 1: ", err)
+	}
+	defer w.makeParent("pod8")()
+	if err := os.Remove(filepath.Join(devices, w.cfg.Key.Namespace, "pod8")); err != nil {
+		t.Fatal(err)
+	}
+	var r abi.Request
+	group, err := origin{cgroup: "/" + w.cfg.Key.Namespace + "/pod8"}.describe(&r, w.Pod)
+	if err != nil || group == nil || r.PodCgroup == nil || len(r.PodCgroup.Dirs) == 0 {
+		t.Fatalf("%+v, %+v, %v", group, r.PodCgroup, err)
+	}
+	for _, dir := range r.PodCgroup.Dirs {
+		if strings.HasPrefix(dir, devices+"/") {
+			t.Errorf("the pod's cgroup has %s", dir)
+		}
+	}
+}
+
+func TestAPodsCgroupThatCannotBeOpenedFailsRun(t *testing.T) {
+	w := newWorld(t)
+	var r abi.Request
+	if _, err := (origin{cgroup: "/none-" + w.cfg.Key.Namespace}).describe(&r, w.Pod); err != nil || r.PodCgroup != nil {
+		t.Errorf("of a pod without a cgroup: %+v, %v", r.PodCgroup, err)
+	}
+	if _, err := (origin{cgroup: "a--b.slice"}).describe(&r, w.Pod); err == nil || !strings.Contains(err.Error(), "a--b.slice") {
+		t.Errorf("of a cgroup that is none: %v", err)
+	}
+}
+
+// The processes of a VM are those below the supervisor.
+func TestAVMOutsideOfThePodsCgroupIsAnError(t *testing.T) {
+	w := newWorld(t)
+	w.stage1.own = []abi.Own{abi.OwnResources, abi.OwnProcesses}
+	defer w.makeParent("pod9")()
+	var r abi.Request
+	group, err := origin{cgroup: "/" + w.cfg.Key.Namespace + "/pod9"}.describe(&r, w.Pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{stage1: w.stage1, sup: Supervisor{PID: os.Getpid()}}
+	if err := s.checkMachine(group); err != nil {
+		t.Errorf("without a process: %v", err)
+	}
+	vm := exec.Command("sleep", "60")
+	if err := vm.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = vm.Process.Kill(); _ = vm.Wait() }()
+	if err := s.checkMachine(group); err == nil || !strings.Contains(err.Error(), "process "+strconv.Itoa(vm.Process.Pid)+" is outside") {
+		t.Errorf("of a VM in the shim's cgroup: %v", err)
+	}
+	if err := s.checkMachine(nil); err != nil {
+		t.Errorf("of a pod without a cgroup: %v", err)
+	}
+	w.stage1.own = nil
+	if err := s.checkMachine(group); err != nil {
+		t.Errorf("of a stage1 without VMs: %v", err)
+	}
+}
+
 // The annotation is a client's: it may be in a spec that is no pause container's.
 func TestAPauseContainerWithoutLinuxIsNoFault(t *testing.T) {
 	a := &app{pod: &Pod{}, config: AppConfig{ID: "a", Spec: readSpec(t, `{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},

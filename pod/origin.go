@@ -1,6 +1,9 @@
 package pod
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"path"
 	"strconv"
 
@@ -12,15 +15,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
-// describe tells `run` of the pod.
-func (o origin) describe(r *abi.Request, p *Pod) {
+// describe tells `run` of the pod. It returns the cgroup that the client has made for the pod, or nil
+// if there is none. Any other error is returned, because the pod would run without its limits.
+func (o origin) describe(r *abi.Request, p *Pod) (*cgroup.Group, error) {
 	r.Annotations, r.Labels, r.Netns, r.Resources = o.annotations, o.labels, o.netns, o.resources
 	if o.cgroup == "" {
-		return
+		return nil, nil
 	}
-	if g, err := cgroup.Open(o.cgroup, p.cfg.Cgroups); err == nil {
-		r.PodCgroup = g.ABI()
+	g, err := cgroup.Open(o.cgroup, p.cfg.Cgroups)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
+	if err != nil {
+		return nil, fmt.Errorf("the pod's cgroup: %w", err)
+	}
+	r.PodCgroup = g.ABI()
+	return g, nil
 }
 
 // origin describes the pod of a sandbox.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -127,7 +128,10 @@ func (s *session) run(ctx context.Context) error {
 	}
 	c := s.call(abi.Run, "")
 	c.Request.NoticeWords = true
-	s.origin.describe(&c.Request, s.pod)
+	group, err := s.origin.describe(&c.Request, s.pod)
+	if err != nil {
+		return err
+	}
 	if err := s.owner.beforeRun(ctx, &c, &s.undo); err != nil {
 		return err
 	}
@@ -142,7 +146,29 @@ func (s *session) run(ctx context.Context) error {
 	if err := s.recordSupervisor(); err != nil {
 		return err
 	}
+	if err := s.checkMachine(group); err != nil {
+		return err
+	}
 	return s.owner.afterRun(ctx, sup.Leader)
+}
+
+// checkMachine returns an error if a process of the pod's VM, such as QEMU or virtiofsd, is outside of the
+// cgroup by which the client limits the pod. These are the processes below the supervisor, which itself
+// stays in the shim's cgroup.
+func (s *session) checkMachine(group *cgroup.Group) error {
+	if group == nil || !s.stage1.Owns(abi.OwnProcesses) {
+		return nil
+	}
+	pids, err := proc.Descendants(s.sup.PID)
+	if err != nil {
+		return fmt.Errorf("look for the processes of the pod: %w", err)
+	}
+	for _, pid := range pids {
+		if err := group.Contains(pid); err != nil {
+			return fmt.Errorf("stage1 %s: the pod's cgroup: %w", s.stage1.Name(), err)
+		}
+	}
+	return nil
 }
 
 // recordSupervisor leaves the lock to the supervisor, and records the supervisor on disk.

@@ -121,6 +121,9 @@ type Process struct {
 	PID       int
 	StartTime uint64 // field 22 of /proc/PID/stat, clock ticks since boot
 	Recorder  Recorder
+	// OwnCgroup means that PID may be outside of the app's cgroup: the systemd in an image of rkt's ABI
+	// makes the cgroups of the pod's processes. Only such a stage1 may set it.
+	OwnCgroup bool
 	// Console is the pty master, if a terminal was asked for. The receiver
 	// closes it.
 	Console *os.File

@@ -35,7 +35,8 @@ func Open(name string, daemon map[string]string) (*Group, error) {
 			delete(r.Dirs, controller)
 		}
 	}
-	if r.Dir() == "" {
+	// Any hierarchy will do: on version 1 a kubelet with the driver cgroupfs makes no directory in that of the devices.
+	if len(r.Dirs) == 0 {
 		return nil, fmt.Errorf("cgroup %s: %w", p, fs.ErrNotExist)
 	}
 	if _, err := os.Lstat(r.Unified); err != nil {

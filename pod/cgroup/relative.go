@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/opencontainers/cgroups"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Own returns the cgroups of this process, by controller, as /proc/self/cgroup lists them.
@@ -98,21 +101,44 @@ func (r *Record) reachable(daemon map[string]string) error {
 	return nil
 }
 
-// Contains returns an error if the first process of an app is outside of the cgroup in any
-// hierarchy. It checks only relative paths, because crun takes them for absolute ones.
+// Contains returns an error if a process is outside of the cgroup, and of those below it, in any
+// hierarchy in which the cgroup has a directory. A process that has ended is no error.
 func (g *Group) Contains(pid int) error {
-	if filepath.IsAbs(g.Path()) {
+	if of, err := Of(pid); err == nil && g.isAll(of) {
 		return nil
 	}
+	// The process is elsewhere or in a cgroup below, or this process sees other paths than the mounts have.
 	for _, dir := range g.dirs {
 		pids, err := pidsBelow(dir)
 		if err != nil {
 			return err
 		}
 		if !slices.Contains(pids, pid) {
-			return fmt.Errorf("cgroupsPath %q is relative to containerd's own cgroup, which differs between the hierarchies,"+
-				" and the stage1 has put process %d elsewhere than into %s: use an absolute path", g.Path(), pid, dir)
+			return g.misses(pid, dir)
 		}
 	}
 	return nil
+}
+
+// isAll reports whether the cgroup is that of a process, by its cgroups in each hierarchy.
+func (g *Group) isAll(of map[string]string) bool {
+	for controller := range g.record.made() {
+		if path, ok := of[controller]; !ok || path != g.Path() {
+			return false
+		}
+	}
+	return true
+}
+
+// misses returns the error for a process that is not in a directory of the cgroup.
+func (g *Group) misses(pid int, dir string) error {
+	if s, err := proc.ReadStat(pid); err != nil || s.State == 'Z' {
+		return nil
+	}
+	text := fmt.Sprintf("process %d is outside of its cgroup %s: it is not in %s, so limits, statistics and kills would miss it."+
+		" The stage1 has put it elsewhere", pid, g.Path(), dir)
+	if !filepath.IsAbs(g.Path()) { // crun takes relative paths for absolute ones
+		text += "; cgroupsPath is relative to containerd's own cgroup, which differs between the hierarchies: use an absolute path"
+	}
+	return errors.New(text)
 }

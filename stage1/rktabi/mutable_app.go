@@ -118,7 +118,7 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 		a.end(abi.Status(proc.Killed()))
 	}
 	return &pod.Process{
-		PID: leader.PID, StartTime: leader.StartTime, Recorder: pod.RecordedByCall, Console: a.streams.take(),
+		PID: leader.PID, StartTime: leader.StartTime, Recorder: pod.RecordedByCall, OwnCgroup: true, Console: a.streams.take(),
 		Signal: a.signal, Becomes: a.becomes, Ended: a.ended,
 	}, nil
 }

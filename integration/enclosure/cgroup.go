@@ -85,22 +85,48 @@ func makeCgroups(hierarchies []hierarchy, name string) error {
 func removeCgroups(hierarchies []hierarchy, name string) error {
 	var errs []error
 	for _, h := range hierarchies {
-		errs = append(errs, removeTree(filepath.Join(h.path, name)))
+		errs = append(errs, RemoveTree(filepath.Join(h.path, name)))
 	}
 	return errors.Join(errs...)
 }
 
-func removeTree(dir string) error {
-	entries, err := os.ReadDir(dir)
+// RemoveTree removes a cgroup and those below it, by descriptors: cgroups may be nested deeper than a path can be
+// long. There need not be one.
+func RemoveTree(path string) error {
+	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", path, err)
+	}
+	defer unix.Close(parent)
+	if err := removeTree(parent, filepath.Base(path)); err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", path, err)
+	}
+	return nil
+}
+
+func removeTree(parent int, name string) error {
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	dir := os.NewFile(uintptr(fd), name)
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
 	for _, e := range entries {
 		if e.IsDir() {
-			err = errors.Join(err, removeTree(filepath.Join(dir, e.Name())))
+			err = errors.Join(err, removeTree(fd, e.Name()))
 		}
 	}
-	return errors.Join(err, unix.Rmdir(dir))
+	if err != nil {
+		return err
+	}
+	return unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
 }
 
 // enterCgroups makes the enclosure's cgroups the roots of their hierarchies for the calling

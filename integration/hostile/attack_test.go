@@ -32,6 +32,8 @@ type mode struct {
 	// wins returns the reason why an attack is known to get some loot in a column, without a
 	// defect of ours. For any other loot it returns an empty string.
 	wins func(c *column, loot string) string
+	// compared modes record verdicts, which are compared with those in a container of runc's.
+	compared bool
 	// rare modes are variants of other modes, and run in the long form only.
 	rare bool
 	// alone is for attackers that see the processes of all columns. No other attack runs
@@ -51,7 +53,7 @@ func hostile(t *testing.T, a attack) {
 	if why := missing(); why != "" {
 		t.Skip(why)
 	}
-	found.place(a.modes)
+	found.place(a)
 	for _, m := range a.modes {
 		if m.alone {
 			t.Run(m.name, func(t *testing.T) { a.tried(t, m) })
@@ -74,7 +76,7 @@ func (a attack) tried(t *testing.T, m mode) {
 	if len(m.proofs) == 0 && m.unproved == "" {
 		t.Error("nothing shows that this attack is real, and nothing says why not")
 	}
-	if m.rare && !long {
+	if m.rare && !long && !(m.compared && comparing) {
 		t.Skip("the long form has it")
 	}
 	for _, c := range columns {
@@ -82,17 +84,18 @@ func (a attack) tried(t *testing.T, m mode) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			if !m.alone {
-				t.Parallel()
+			if !m.alone && !(m.compared && c.role == oracle) {
+				t.Parallel() // the columns that are compared wait for the oracle
 			}
 			a.against(t, m, c)
 		})
 	}
 }
 
-// takesPart reports whether a mode is tried against a column. The short form tries only ours.
+// takesPart reports whether a mode is tried against a column. The short form tries only ours, unless runc is
+// asked for.
 func (c *column) takesPart(m mode) bool {
-	return c.role == ours || long && (c.role == oracle || slices.Contains(m.proofs, c.name))
+	return c.role == ours || comparing && c.role == oracle || long && slices.Contains(m.proofs, c.name)
 }
 
 // against tries one mode against one column.
@@ -143,6 +146,10 @@ func (a attack) against(t *testing.T, m mode, c *column) {
 func (l *lab) judge(m mode) {
 	l.t.Helper()
 	r := l.result
+	if m.compared {
+		l.compareWithRunc()
+		return
+	}
 	for _, loot := range r.Loot {
 		reason := ""
 		if m.wins != nil {

@@ -3,13 +3,17 @@ package hostile
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -65,26 +69,31 @@ func TestTheDocumentSaysWhatWonAndWhy(t *testing.T) {
 		edit(&r)
 		return &r
 	}
-	text := pageOf(false, "versions").render([]*result{
+	const earlier = "# Head\n\n## CVE-2019-5736: overwrite\n\nan earlier run\n\n## CVE-2016-9962: hunt\n\n| kept |\n\nRun: then.\n\n## Classes that are met elsewhere\n\nold\n"
+	text := pageOf(false).render([]*result{
 		of("native", func(r *result) { r.Tries, r.Refused = 1000, 7 }),
 		of("oci", func(r *result) { r.Tries, r.Wins, r.Reason = 10, 2, "runc's" }),
 		of("nspawn", func(r *result) { r.NotTried = "not installed" }),
 		of(currentRunc, func(r *result) { r.Tries, r.Wins, r.Loot = 10, 1, []string{"a file"} }),
 		of(runcRC6, func(r *result) { r.Tries, r.Wins = 3, 1 }),
-	})
+	}, "now", earlier)
 	for _, want := range []string{
 		"## CVE-2019-5736: overwrite\n",
 		"| exec | 0 of 1000 (7) | **2 of 10** [1] | – [2] | **1 of 10** [3] | runc 1.0.0-rc6: 1 of 3 |\n",
-		"1. runc's.\n2. not installed.\n3. a file.\n",
+		"1. runc's.\n2. not installed.\n3. a file.\n\nRun: now.\n",
+		"## CVE-2016-9962: hunt\n\n| kept |\n\nRun: then.\n\n## CVE-2019-5736",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the document lacks %q:\n%s", want, text)
 		}
 	}
+	if strings.Contains(text, "an earlier run") || strings.Contains(text, "\nold\n") {
+		t.Errorf("what was replaced is still there:\n%s", text)
+	}
 }
 
-// writeDocument writes the results to the file that documentVariable names, if all classes were
-// tried.
+// writeDocument writes the results to the file that documentVariable names. Attacks of which not every mode was
+// tried keep their earlier sections.
 func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
 	to := os.Getenv(documentVariable)
 	if to == "" {
@@ -94,39 +103,74 @@ func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
 	if err != nil {
 		return err
 	}
-	for _, class := range history() {
-		if !slices.ContainsFunc(all, func(r *result) bool { return strings.Contains(r.Classes, class) }) {
-			fmt.Printf("%s was not tried: the document stays as it is\n", class)
-			return nil
+	if !machines.Only() {
+		if err := writeRecord(all); err != nil {
+			return err
 		}
 	}
-	versions, err := provenance(ctx, e)
+	run, err := provenance(ctx, e)
 	if err != nil {
+		return err
+	}
+	earlier, err := os.ReadFile(to)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(to, []byte(pageOf(machines.Only(), versions).render(all)), 0o644)
+	text := pageOf(machines.Only()).render(whole(all), run, string(earlier))
+	for _, class := range history() {
+		if !strings.Contains(text, class) {
+			return fmt.Errorf("%s has no attack in %s: run the whole suite once", class, to)
+		}
+	}
+	return os.WriteFile(to, []byte(text), 0o644)
 }
 
-// provenance returns the versions of the programs that were tested.
+// whole returns the results of attacks of which every mode was tried.
+func whole(all []*result) []*result {
+	partly := map[string]bool{}
+	compared := map[string]bool{}
+	for _, r := range all {
+		partly[r.key().heading] = partly[r.key().heading] || r.Missing
+		compared[r.key().heading] = compared[r.key().heading] || r.Holes != nil
+	}
+	for heading := range partly { // the older releases take part in the long form only
+		partly[heading] = partly[heading] || !long && !compared[heading]
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(r *result) bool { return partly[r.key().heading] })
+}
+
+// provenance returns the date and the commit of this run, and the versions of the programs that were tested.
 func provenance(ctx context.Context, e enclosure.Enclosure) (string, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return "", err
 	}
 	kernel, _, _ := strings.Cut(unix.ByteSliceToString(u.Release[:]), "-") // without the suffix of a build
-	text := fmt.Sprintf("Linux %s, %s", kernel, unix.ByteSliceToString(u.Machine[:]))
+	tries, limit := bounds()
+	text := fmt.Sprintf("%s, %s; races %d times or for %s; Linux %s, %s", time.Now().UTC().Format(time.DateOnly), commit(ctx),
+		tries, limit, kernel, unix.ByteSliceToString(u.Machine[:]))
 	for _, program := range []string{e.Path(runcDir) + "/runc", e.Path(programsDir) + "/containerd", "/usr/bin/systemd-nspawn"} {
 		out, err := exec.CommandContext(ctx, program, "--version").Output()
 		if err != nil {
 			return "", fmt.Errorf("%s --version: %w", program, err)
 		}
 		first, _, _ := strings.Cut(string(out), "\n")
-		text += "; " + strings.ReplaceAll(first, "github.com/containerd/containerd/v2", "")
+		first = strings.NewReplacer("github.com/containerd/containerd/v2", "", " version", "", "+unknown", "").Replace(first)
+		text += "; " + first
 	}
 	return strings.Join(strings.Fields(text), " "), nil
+}
+
+// commit returns the commit that was tested, as far as git knows it.
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		return "not from a repository"
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // page is the document of a run.
@@ -138,77 +182,97 @@ type page struct {
 }
 
 // pageOf returns docs/results/hostile.md, or hostile-kvm.md.
-func pageOf(machines bool, versions string) page {
-	tries, limit := bounds()
+func pageOf(machines bool) page {
 	const cells = `A cell is how often an attack won, of so many tries; in brackets, how many of these were
-refused, that is, the container or the exec was not made. A race was tried %d times, or for
-%s at most. `
+refused, that is, the container or the exec was not made. `
 	if machines {
-		return page{shown: []string{"kvm"}, head: fmt.Sprintf(`# What hostile neighbours got in a machine
+		return page{shown: []string{"kvm"}, head: `# What hostile neighbours got in a machine
 
-`+"`make test-kvm-hostile`"+` writes this file; integration/hostile has the attacks. With %s.
+` + "`make test-kvm-hostile`" + ` writes this file; integration/hostile has the attacks.
 
-Attackers and victims are apps of one machine of the stage1 `+"`kvm`"+`. An attack wins if it reaches a file of
+Attackers and victims are apps of one machine of the stage1 ` + "`kvm`" + `. An attack wins if it reaches a file of
 the host or of the machine's own root, a process of the machine with more rights than its container, or
 what is not the container's in another way. [hostile.md](hostile.md) names the releases against which the
 same attacks win.
 
-`+cells+`Numbers in square brackets are notes, below.
+` + cells + `Numbers in square brackets are notes, below the table. Each section names its run. A run of
+some attacks leaves the other sections as they are.
 
-`, versions, tries, limit)}
+`}
 	}
 	return page{shown: []string{"native", "oci", "nspawn", currentRunc}, proofs: true, head: fmt.Sprintf(`# What hostile neighbours got
 
-`+"`make test-hostile`"+` writes this file; integration/hostile has the attacks. With %s.
+`+"`make test-hostile`"+` writes this file; integration/hostile has the attacks.
 
 `+cells+`"Shown by" is an older release against which the same attack wins in the same run:
 releases of runc, and this repository at commit %s, before the repairs. Numbers in
-brackets are notes, below.
+square brackets are notes, below the table. Each section names its run; a run of some attacks leaves the other
+sections as they are.
 
-`, versions, tries, limit, earlier)}
+`, earlier)}
 }
 
-// render returns the text of the page.
-func (p page) render(all []*result) string {
+// render returns the text of the page: sections of these results, and of an earlier page those of other
+// attacks.
+func (p page) render(all []*result, run, earlier string) string {
+	sections := sectionsOf(earlier)
+	for _, heading := range headings(all) {
+		sections[heading] = p.section(heading, all, run)
+	}
+	delete(sections, elsewhereHeading)
 	var b strings.Builder
 	b.WriteString(p.head)
-	notes := &notes{}
-	head := append([]string{"mode"}, p.shown...)
-	if p.proofs {
-		head = append(head, "shown by")
-	}
-	var rows [][]string
-	heading := ""
-	flush := func() {
-		if rows != nil {
-			b.WriteString(document.Table(append([][]string{head}, rows...)))
-			b.WriteString("\n")
-		}
-		rows = nil
-	}
-	for _, key := range keys(all) {
-		if key.heading != heading {
-			flush()
-			heading = key.heading
-			fmt.Fprintf(&b, "## %s\n\n", heading)
-		}
-		rows = append(rows, p.row(all, key, notes))
-	}
-	flush()
-	b.WriteString("## Notes\n\n")
-	for i, n := range notes.all {
-		fmt.Fprintf(&b, "%d. %s.\n", i+1, strings.TrimSuffix(n, "."))
+	for _, heading := range slices.SortedFunc(maps.Keys(sections), byYear) {
+		fmt.Fprintf(&b, "## %s\n\n%s\n", heading, sections[heading])
 	}
 	if !p.proofs {
 		return b.String()
 	}
-	b.WriteString("\n## Classes that are met elsewhere\n\n")
 	table := [][]string{{"class", "why it has no attack here"}}
 	for _, e := range elsewhere() {
 		table = append(table, e[:])
 	}
-	b.WriteString(document.Table(table))
+	fmt.Fprintf(&b, "## %s\n\n%s", elsewhereHeading, document.Table(table))
 	return b.String()
+}
+
+const elsewhereHeading = "Classes that are met elsewhere"
+
+// sectionsOf returns the sections of a page, by their headings.
+func sectionsOf(page string) map[string]string {
+	all := map[string]string{}
+	for i, part := range strings.Split("\n"+page, "\n## ") {
+		if heading, text, ok := strings.Cut(part, "\n"); ok && i > 0 {
+			all[heading] = strings.TrimSpace(text) + "\n"
+		}
+	}
+	return all
+}
+
+// section returns the table of an attack, its notes and its run.
+func (p page) section(heading string, all []*result, run string) string {
+	notes := &notes{}
+	var text string
+	of := slices.DeleteFunc(slices.Clone(all), func(r *result) bool { return r.key().heading != heading })
+	if slices.ContainsFunc(of, func(r *result) bool { return r.Holes != nil }) {
+		text = p.verdicts(of)
+	} else {
+		rows := [][]string{append([]string{"mode"}, p.shown...)}
+		if p.proofs {
+			rows[0] = append(rows[0], "shown by")
+		}
+		for _, key := range keys(of) {
+			rows = append(rows, p.row(of, key, notes))
+		}
+		text = document.Table(rows) + "\n"
+	}
+	for i, n := range notes.all {
+		text += fmt.Sprintf("%d. %s.\n", i+1, strings.TrimSuffix(n, "."))
+	}
+	if len(notes.all) > 0 {
+		text += "\n"
+	}
+	return text + "Run: " + run + ".\n"
 }
 
 // rowKey identifies a row.
@@ -216,15 +280,29 @@ type rowKey struct{ heading, mode string }
 
 func (r *result) key() rowKey { return rowKey{r.Classes + ": " + r.Attack, r.Mode} }
 
-// keys returns the rows in the order of the classes and of the tests.
+// keys returns the rows in the order of the tests.
 func keys(all []*result) (keys []rowKey) {
 	for _, r := range all {
 		if !slices.Contains(keys, r.key()) {
 			keys = append(keys, r.key())
 		}
 	}
-	year := func(k rowKey) string {
-		_, after, found := strings.Cut(k.heading, "CVE-")
+	return keys
+}
+
+func headings(all []*result) (headings []string) {
+	for _, r := range all {
+		if !slices.Contains(headings, r.key().heading) {
+			headings = append(headings, r.key().heading)
+		}
+	}
+	return headings
+}
+
+// byYear compares headings by the first class that they name.
+func byYear(a, b string) int {
+	year := func(heading string) string {
+		_, after, found := strings.Cut(heading, "CVE-")
 		if !found {
 			return "9"
 		}
@@ -233,15 +311,7 @@ func keys(all []*result) (keys []rowKey) {
 		y, n, _ := strings.Cut(class, "-")
 		return y + fmt.Sprintf("%8s", n)
 	}
-	slices.SortStableFunc(keys, func(a, b rowKey) int { return cmp.Compare(year(a), year(b)) })
-	// The modes of an attack are in neighbouring rows.
-	slices.SortStableFunc(keys, func(a, b rowKey) int {
-		if year(a) != year(b) {
-			return cmp.Compare(year(a), year(b))
-		}
-		return cmp.Compare(a.heading, b.heading)
-	})
-	return keys
+	return cmp.Or(cmp.Compare(year(a), year(b)), cmp.Compare(a, b))
 }
 
 func (p page) row(all []*result, key rowKey, notes *notes) []string {

@@ -127,7 +127,17 @@ func (l *lab) got(format string, args ...any) { l.seen = append(l.seen, fmt.Spri
 // files.
 func (l *lab) collect() (all []string) {
 	l.t.Helper()
-	said, _ := loot.Parse(l.said.take())
+	all = l.lootIn(l.said.take())
+	changes, err := l.canary.changes()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return append(all, changes...)
+}
+
+// lootIn returns what attackers have reported.
+func (l *lab) lootIn(text string) (all []string) {
+	said, _ := loot.Parse(text)
 	seen := map[loot.Loot]bool{}
 	for _, s := range said {
 		if seen[s] {
@@ -139,11 +149,7 @@ func (l *lab) collect() (all []string) {
 		}
 		all = append(all, s.What+": "+s.How)
 	}
-	changes, err := l.canary.changes()
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return append(all, changes...)
+	return all
 }
 
 // isMachineSecret reports whether a text is that of machineSecret.
@@ -166,6 +172,7 @@ type spec struct {
 	// terminal gives the container a terminal.
 	terminal bool
 	pod      *pod
+	task     []containerd.NewTaskOpts
 }
 
 // victim makes a container, runs it to its end and removes it. If the container cannot be made
@@ -238,6 +245,14 @@ func (l *lab) awaitEnd(p containerd.Process, exited <-chan containerd.ExitStatus
 // attacker starts a container that attacks until the mode ends.
 func (l *lab) attacker(s spec) containerd.Task {
 	l.t.Helper()
+	task, _ := l.started(s)
+	return task
+}
+
+// started starts a container that says that it is ready, and returns what it said before. The container
+// is removed when the mode ends.
+func (l *lab) started(s spec) (task containerd.Task, said string) {
+	l.t.Helper()
 	task, err := l.create(s)
 	if err != nil {
 		l.t.Fatalf("make the attacker: %v", err)
@@ -246,13 +261,7 @@ func (l *lab) attacker(s spec) containerd.Task {
 	if err := task.Start(l.ctx); err != nil {
 		l.t.Fatalf("start the attacker: %v", err)
 	}
-	for deadline := time.Now().Add(patience); !strings.Contains(l.said.peek(), "ready\n"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			l.t.Fatalf("the attacker is not ready within %s: %s", patience, l.said.peek())
-		}
-	}
-	_ = l.said.take()
-	return task
+	return task, l.awaitReady("the attacker")
 }
 
 func (l *lab) create(s spec) (containerd.Task, error) {
@@ -280,7 +289,7 @@ func (l *lab) create(s spec) (containerd.Task, error) {
 	if err != nil {
 		l.t.Fatalf("new container: %v", err)
 	}
-	task, err := container.NewTask(l.ctx, cio.NewCreator(streams...))
+	task, err := container.NewTask(l.ctx, cio.NewCreator(streams...), s.task...)
 	if err != nil {
 		l.forget(container)
 		return nil, err

@@ -3,6 +3,7 @@ package hostile
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +33,10 @@ const earlier = "66c238c"
 // long selects the long form: races at their full length, and the proofs.
 var long = os.Getenv("RKT_TEST_LONG") != ""
 
+// comparing selects runc beside ours, and all situations of compared modes. Older releases take part in the long
+// form only.
+var comparing = long || os.Getenv("RKT_TEST_COMPARE") != "" || enclosure.InGuest()
+
 func TestMain(m *testing.M) {
 	enclosure.Tests{Name: "hostile", Missing: missing, Fill: fill, Run: runTests, After: writeDocument}.Main(m)
 }
@@ -58,6 +63,10 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 		if err := fillOld(ctx, e); err != nil {
 			return err
 		}
+	}
+	// A guest has a runc of another name.
+	if err := os.Symlink(filepath.Base(runc), filepath.Join(e.Path(runcDir), "runc")); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
 	_, err = binaries.Program(ctx, e.Path(programsDir), "hostile/attacker")
 	return err
@@ -104,9 +113,10 @@ func present(program string) bool {
 	return err == nil
 }
 
-// patience is the time limit for things that should happen at once. A machine boots first, by emulation.
+// patience is the time limit for things that should happen at once. A machine boots first, by emulation, and a
+// guest is emulated.
 var patience = func() time.Duration {
-	if machines.Only() {
+	if machines.Only() || enclosure.InGuest() {
 		return 5 * time.Minute
 	}
 	return time.Minute

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/core/sandbox"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // pod has the namespaces of a Kubernetes pod.
@@ -19,12 +20,17 @@ type pod struct {
 
 // pod makes a pod whose containers share a PID namespace: without a pause container if the shim
 // can do that, and otherwise with one, which has the spec that CRI would give it.
-func (l *lab) pod() *pod {
+func (l *lab) pod() *pod { return l.podWith(false) }
+
+// podWith makes a pod, with a user namespace of its own or without.
+func (l *lab) podWith(users bool) *pod {
 	l.t.Helper()
 	if l.isRunc() {
-		task := l.attacker(spec{image: plainImage, args: []string{"/bin/attacker", "sleep"}, opts: []oci.SpecOpts{
-			oci.WithUIDGID(65535, 65535), oci.WithCapabilities(nil),
-		}})
+		opts := []oci.SpecOpts{oci.WithUIDGID(65535, 65535), oci.WithCapabilities(nil)}
+		if users {
+			opts = append(opts, userNamespace())
+		}
+		task := l.attacker(spec{image: plainImage, args: []string{"/bin/attacker", "sleep"}, opts: opts})
 		return &pod{pid: int(task.Pid())}
 	}
 	id := l.id()
@@ -49,7 +55,7 @@ func (l *lab) pod() *pod {
 			l.t.Errorf("forget sandbox %s: %v", id, err)
 		}
 	})
-	if err := controller.Create(l.ctx, record); err != nil {
+	if err := controller.Create(l.ctx, record, podOptions(users)...); err != nil {
 		l.t.Fatalf("create sandbox: %v", err)
 	}
 	instance, err := controller.Start(l.ctx, id)
@@ -57,6 +63,17 @@ func (l *lab) pod() *pod {
 		l.t.Fatalf("start sandbox: %v", err)
 	}
 	return &pod{id: id, pid: int(instance.Pid)}
+}
+
+// podOptions are what CRI would tell the shim about a pod.
+func podOptions(users bool) []sandbox.CreateOpt {
+	if !users {
+		return nil
+	}
+	ids := []*cri.IDMapping{{ContainerId: 0, HostId: 100_000, Length: 65_536}}
+	return []sandbox.CreateOpt{sandbox.WithOptions(&cri.PodSandboxConfig{Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{
+		NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, UsernsOptions: &cri.UserNamespace{Uids: ids, Gids: ids}},
+	}}})}
 }
 
 // member makes a container a member of the pod.

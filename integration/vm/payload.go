@@ -109,6 +109,9 @@ func (p payload) programs() []string {
 	if p.has("integration/cri") {
 		list = append(list, "cri/pause")
 	}
+	if p.has("integration/hostile") {
+		list = append(list, "hostile/attacker")
+	}
 	return list
 }
 

@@ -52,6 +52,10 @@ const pods = `TestFeatures/-systemd$|TestFeatures/^(runc|rkt|rkt-shim|nspawn|nsp
 const podsOfEach = `TestFeatures/^rkt$/^Cgroups/what_a_pod_may_have` +
 	`|TestFeatures/^rkt-shim-systemd$/^Cgroups/(what_a_pod_may_have|user_namespace)`
 
+// hostileSituations selects containers that try to reach the host's cgroups and mounts, with runc beside them: those
+// to which most ways are open, alone and in a pod.
+const hostileSituations = `NothingIsOpenThatRunc/^no_seccomp_profile,_(root|root,_pod|CAP_SYS_ADMIN)$`
+
 func allSuites() []testSuite {
 	return []testSuite{
 		{name: "pod/cgroup", run: ".", short: "."},
@@ -63,6 +67,7 @@ func allSuites() []testSuite {
 		{name: "pod/disk", run: collected, short: "NotRecorded"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},
 		{name: "integration/cri", run: pods, short: podsOfEach},
+		{name: "integration/hostile", run: hostileSituations},
 		{name: "integration/packages", run: "Package"},
 	}
 }

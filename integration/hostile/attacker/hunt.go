@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -204,12 +205,23 @@ func (h *hunter) takeOver(pid int, proc string) {
 	if why := h.more(proc); why != "" {
 		got(loot.Process, "seized %s, %s", h.describe(proc), why)
 	}
-	// A detach needs a stopped process. A process that has ended must be waited for: until its
-	// tracer has done that, its parent, the runtime's supervisor, cannot reap it.
+	letGo(pid)
+}
+
+// letGo ends the tracing of a process. A detach needs a stopped process. A process that has ended must be waited for:
+// until its tracer has done that, its parent, the runtime's supervisor, cannot reap it.
+func letGo(pid int) {
 	_ = unix.PtraceInterrupt(pid)
-	var ws unix.WaitStatus
-	if _, err := unix.Wait4(pid, &ws, unix.WALL, nil); err == nil && ws.Stopped() {
-		_ = unix.PtraceDetach(pid) // it may have been killed
+	for {
+		var ws unix.WaitStatus
+		_, err := unix.Wait4(pid, &ws, unix.WALL, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		// A detach that fails is of a process that was killed: its end is waited for.
+		if err != nil || !ws.Stopped() || unix.PtraceDetach(pid) == nil {
+			return
+		}
 	}
 }
 

@@ -31,6 +31,8 @@ func main() {
 		t.hunt(args)
 	case "look":
 		t.look(args)
+	case "holes":
+		t.holes(args)
 	case "overwrite":
 		overwrite()
 	case "exchange":

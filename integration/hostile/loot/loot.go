@@ -42,6 +42,18 @@ type State struct {
 	GID      int    `json:"gid"`
 }
 
+// Hole is the verdict on one way out of a container. The tests compare the verdicts in a container of
+// ours with those in a container of runc's.
+type Hole struct {
+	// Name says what was tried, and in which namespaces.
+	Name string `json:"hole"`
+	// Verdict is Open, or the error.
+	Verdict string `json:"verdict"`
+}
+
+// Open is the verdict on a way that is open.
+const Open = "open"
+
 // Say writes a line of JSON.
 func Say(w io.Writer, v any) {
 	b, err := json.Marshal(v)
@@ -49,6 +61,17 @@ func Say(w io.Writer, v any) {
 		panic(err) // the types above can be encoded
 	}
 	fmt.Fprintf(w, "%s\n", b)
+}
+
+// Holes reads the verdicts in the output of attackers. A way that is open once is open.
+func Holes(text string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		if h := (Hole{}); json.Unmarshal([]byte(line), &h) == nil && h.Name != "" && all[h.Name] != Open {
+			all[h.Name] = h.Verdict
+		}
+	}
+	return all
 }
 
 // Parse reads the output of attackers, and ignores other lines.

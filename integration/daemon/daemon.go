@@ -41,6 +41,9 @@ type Options struct {
 	// Tracing is the URL of a collector of OpenTelemetry, to which the daemon sends its spans by
 	// HTTP.
 	Tracing string
+	// Wrapper is a command that changes what processes inherit and then executes its further
+	// arguments, or nil.
+	Wrapper []string
 }
 
 // Daemon is a running containerd.
@@ -71,7 +74,8 @@ func (d *Daemon) Resume(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(filepath.Join(d.opts.Programs, "containerd"), "--config", d.configPath())
+	args := append(slices.Clone(d.opts.Wrapper), filepath.Join(d.opts.Programs, "containerd"), "--config", d.configPath())
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(append(os.Environ(), "PATH="+d.path), d.opts.Env...)
 	if d.opts.Tracing != "" {
 		cmd.Env = append(cmd.Env, "OTEL_EXPORTER_OTLP_ENDPOINT="+d.opts.Tracing, "OTEL_BSP_SCHEDULE_DELAY=100") // milliseconds

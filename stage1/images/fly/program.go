@@ -41,6 +41,7 @@ func programOf(a *podmanifest.App, root string) (*program, error) {
 // become executes the program in a root, and returns only if it fails. It calls about
 // directly before the exec, when all other steps have succeeded.
 func (p *program) become(root string, about func() error) error {
+	proc.UseAllCPUs()
 	if err := unix.Chroot(root); err != nil {
 		return fmt.Errorf("chroot to %s: %w", root, err)
 	}

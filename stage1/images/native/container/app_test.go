@@ -226,6 +226,11 @@ func TestEnvironment(t *testing.T) {
 	lacks(t, out, "A=1")
 	contains(t, out, "home=/root\n")
 	lacks(t, out, initEnv)
+	for want, env := range map[string][]string{"/root": {"HOME=/a", "A=1", "HOME="}, "/a": {"HOME=", "HOME=/a"}} {
+		b := newBox(t).sh("env | grep -c HOME; echo home=$HOME")
+		b.spec.Process.Env = append(env, "PATH=/bin")
+		contains(t, b.ok(), "1\nhome="+want+"\n")
+	}
 }
 
 func TestNamesAndSysctls(t *testing.T) {

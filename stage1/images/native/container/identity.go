@@ -121,7 +121,7 @@ func (d descriptor) Write(p []byte) (int, error) {
 
 // findHome reads lines of passwd(5). It skips other lines.
 func findHome(passwd io.Reader, uid uint32) string {
-	const most = 1 << 20 // limits a file that an image supplies
+	const most = 16 << 20 // limits a file that an image supplies
 	lines := bufio.NewScanner(io.LimitReader(passwd, most))
 	for lines.Scan() {
 		fields := strings.Split(lines.Text(), ":")

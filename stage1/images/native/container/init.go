@@ -314,9 +314,9 @@ func (e *execInit) stdio() error {
 	return openConsole(e.ConsoleSize, dev, false)
 }
 
-// enterCgroups moves this thread into the app's version 1 cgroups. The other threads end at
-// the exec. When a thread moves itself, the kernel does not wait for a grace period, as it
-// does when a whole process is moved.
+// enterCgroups moves this thread into the app's version 1 cgroups, and allows it each CPU that its
+// cgroups allow. The other threads end at the exec. When a thread moves itself, the kernel does
+// not wait for a grace period, as it does when a whole process is moved.
 func (c *config) enterCgroups() error {
 	for _, fd := range c.Cgroups {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
@@ -328,6 +328,7 @@ func (c *config) enterCgroups() error {
 			return fmt.Errorf("close the files of cgroups: %w", err)
 		}
 	}
+	proc.UseAllCPUs()
 	return nil
 }
 

@@ -164,8 +164,8 @@ func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
 	return p.finish(c, r.Tasks), nil
 }
 
-// likeApp returns the process of an exec with what it leaves to its app, as runc has it: capabilities, the OOM score and security
-// labels. An exec that is to have no capabilities says so by an empty object.
+// likeApp returns the process of an exec with what it leaves to its app, as runc has it: capabilities, the OOM score, the umask, the
+// scheduling policy, the I/O priority and security labels. An exec that is to have no capabilities says so by an empty object.
 func likeApp(exec, app *specs.Process) *specs.Process {
 	p := *exec
 	if app == nil {
@@ -177,6 +177,10 @@ func likeApp(exec, app *specs.Process) *specs.Process {
 	if p.OOMScoreAdj == nil {
 		p.OOMScoreAdj = app.OOMScoreAdj
 	}
+	if p.User.Umask == nil {
+		p.User.Umask = app.User.Umask
+	}
+	p.Scheduler, p.IOPriority = cmp.Or(p.Scheduler, app.Scheduler), cmp.Or(p.IOPriority, app.IOPriority)
 	p.ApparmorProfile, p.SelinuxLabel = cmp.Or(p.ApparmorProfile, app.ApparmorProfile), cmp.Or(p.SelinuxLabel, app.SelinuxLabel)
 	return &p
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -67,11 +68,10 @@ func self() (fork.FileID, error) {
 }
 
 // environment keeps the last value of each variable, at the position of the first one.
-// If there were duplicates, programs would not agree on the value.
+// If there were duplicates, programs would not agree on the value. An empty HOME counts as none.
 func (r *process) environment(env []string) error {
 	at := make(map[string]int, len(env))
 	r.Env = make([]string, 0, len(env)+1)
-	r.NoHome = true
 	for _, e := range env {
 		name, value, ok := strings.Cut(e, "=")
 		if !ok || name == "" {
@@ -79,12 +79,6 @@ func (r *process) environment(env []string) error {
 		}
 		if strings.ContainsRune(e, 0) {
 			return fmt.Errorf("process.env: %q has a null byte", e)
-		}
-		if name == "HOME" {
-			if value == "" {
-				continue
-			}
-			r.NoHome = false
 		}
 		if name == "PATH" {
 			r.Path = value
@@ -95,6 +89,10 @@ func (r *process) environment(env []string) error {
 		}
 		at[name] = len(r.Env)
 		r.Env = append(r.Env, e)
+	}
+	i, seen := at["HOME"]
+	if r.NoHome = !seen || r.Env[i] == "HOME="; seen && r.NoHome {
+		r.Env = slices.Delete(r.Env, i, i+1)
 	}
 	return nil
 }

@@ -61,6 +61,7 @@ func (l *plan) loadFilter(b *becoming) {
 //go:nocheckptr
 func (l *plan) prepare(b *becoming) {
 	l.enterCgroups()
+	l.useAllCPUs(b)
 	if b.first != nil {
 		l.makeFirst(b.first)
 	}
@@ -112,6 +113,19 @@ func (l *plan) enterCgroups() {
 		// A thread that moves itself does not wait for a grace period of the kernel.
 		l.must(stepCgroup, unix.SYS_WRITE, uintptr(l.report+1+i), uintptr(unsafe.Pointer(&l.zero)), 1)
 	}
+}
+
+// useAllCPUs is proc.UseAllCPUs.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) useAllCPUs(b *becoming) {
+	const most = 8192 / 8 // of bytes in a mask: CONFIG_NR_CPUS is at most 8192
+	for i := range most {
+		b.buf[i] = 0xff
+	}
+	syscall.RawSyscall6(unix.SYS_SCHED_SETAFFINITY, 0, most, uintptr(unsafe.Pointer(&b.buf)), 0, 0, 0)
 }
 
 // must makes a system call. If the call fails, the step has failed.

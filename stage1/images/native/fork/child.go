@@ -291,8 +291,8 @@ func (l *plan) open(path *byte, flags uintptr, s step) (fd uintptr) {
 	return fd
 }
 
-// identity makes the process root of its user namespace and the leader of a
-// session.
+// identity makes the process root of its user namespace, with a new IPC namespace if it gets
+// one, and the leader of a session.
 //
 //go:nosplit
 //go:norace
@@ -300,6 +300,9 @@ func (l *plan) open(path *byte, flags uintptr, s step) (fd uintptr) {
 func (l *plan) identity() {
 	if !l.outside {
 		l.assumeRoot()
+	}
+	if l.ipc {
+		l.must(stepIPC, unix.SYS_UNSHARE, unix.CLONE_NEWIPC, 0, 0)
 	}
 	if _, _, errno := syscall.RawSyscall6(unix.SYS_SETSID, 0, 0, 0, 0, 0, 0); errno != 0 {
 		l.fail(stepSession, errno, 0)

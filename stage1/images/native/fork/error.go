@@ -28,6 +28,7 @@ const (
 	stepClocks
 	stepGroup
 	stepUser
+	stepIPC
 	stepSession
 	stepDirectory
 	stepReadable
@@ -63,6 +64,7 @@ func (s step) String() string {
 		stepClocks:      "setting the clocks of its time namespace",
 		stepGroup:       "becoming group 0 of its user namespace",
 		stepUser:        "becoming user 0 of its user namespace",
+		stepIPC:         "creating its IPC namespace",
 		stepSession:     "leading a session",
 		stepDirectory:   "entering its working directory",
 		stepReadable:    "looking whether its program can be read",

@@ -114,7 +114,7 @@ func (l *plan) readHome(b *becoming, fd uintptr) bool {
 	if errno != 0 || b.stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return false
 	}
-	const most = 1 << 20 / len(b.buf) // limits a file that an image supplies
+	const most = 16 << 20 / len(b.buf) // limits a file that an image supplies
 	for range most {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&b.buf)), uintptr(len(b.buf)), 0, 0, 0)
 		if errno != 0 || n > uintptr(len(b.buf)) {

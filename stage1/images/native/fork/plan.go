@@ -41,6 +41,7 @@ type plan struct {
 	root       bool
 	unreadable bool
 	clocks     bool
+	ipc        bool // the process makes its IPC namespace as root of its user namespace
 
 	path    *byte
 	argv    []*byte
@@ -130,6 +131,7 @@ func (l *plan) lay(p *Process, words *os.File, s *sheet) (err error) {
 	l.twice, l.awaited, l.root, l.unreadable = p.twice(), p.awaited(), p.Root, p.Unreadable
 	l.outside, l.thrice = p.outside(), p.thrice()
 	l.clocks = p.New&unix.CLONE_NEWTIME != 0
+	l.ipc = p.Root && p.New&unix.CLONE_NEWIPC != 0
 	l.offsets = carve[byte](s, len(p.Clocks))
 	copy(l.offsets, p.Clocks)
 	l.dir, l.exe = -1, -1
@@ -247,6 +249,11 @@ func (l *plan) clones(p *Process) {
 	// The child makes a time namespace after the clone. If the clone made it, the child
 	// would be in it at once, and its offsets could not be set any more.
 	final := cloneArgs{flags: uint64(p.New &^ unix.CLONE_NEWTIME), exitSignal: uint64(unix.SIGCHLD)}
+	if l.ipc {
+		// The maker of the namespace is the owner of its mqueue filesystem. During the clone that is a user
+		// of the host, whom the user namespace does not map.
+		final.flags &^= unix.CLONE_NEWIPC
+	}
 	if p.Idle != nil {
 		final.flags |= unix.CLONE_NEWNS
 	}

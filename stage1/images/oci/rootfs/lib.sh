@@ -79,10 +79,19 @@ oci() {
 	return "$code"
 }
 
+# use_all_cpus: lets the processes that follow run on each CPU that their cgroups allow, as runc does since 1.2.7, and not on
+# those of containerd only.
+use_all_cpus() {
+	while read -r name allowed; do [ "$name" != Cpus_allowed_list: ] || break; done </proc/self/status
+	read -r all </sys/devices/system/cpu/possible && [ "$allowed" != "$all" ] || return 0
+	taskset --pid --cpu-list "$all" $$ >/dev/null 2>&1 || :
+}
+
 # create ARG...: oci create, of RKT_BUNDLE. crun 1.8, Debian 12's, accepts only version 1.0 of
 # the specification. Stage 0 has checked every field of a later version.
 create() {
 	chosen || return
+	use_all_cpus
 	[ "${runtime##*/}" != crun ] || {
 		(umask 077 && sed -E 's/"ociVersion" *: *"1\.[^"]*"/"ociVersion":"1.0.2"/' "$RKT_BUNDLE/config.json" >"$app/config.json") 2>&"$RKT_ERROR_FD" || return
 		set -- --config "$here/$app/config.json" "$@"

@@ -3,11 +3,15 @@ package main
 // arguments returns QEMU's arguments. QEMU's standard output is the port to which the tests
 // write.
 func (m machine) arguments(payload, console string) []string {
+	boot := m.arch.boot
+	if m.arch.name == "amd64" && !m.arch.foreign() {
+		boot += clockArgument()
+	}
 	return append([]string{
 		"-accel", "tcg,thread=multi,tb-size=512", "-smp", "2", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-kernel", m.kernel, "-initrd", m.initramfs,
-		"-append", "console=" + m.arch.console + " quiet panic=-1 systemd.show_status=0 mitigations=off audit=0" + m.arch.boot,
+		"-append", "console=" + m.arch.console + " quiet panic=-1 systemd.show_status=0 mitigations=off audit=0" + boot,
 		"-serial", "file:" + console,
 		// All guests share the root file system, and changes to it are discarded.
 		"-drive", "id=root,file=" + m.root + ",format=raw,if=none,cache=unsafe,snapshot=on",

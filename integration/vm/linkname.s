@@ -1,0 +1,1 @@
+// Lets the package declare functions whose bodies the linker finds elsewhere.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -180,6 +181,27 @@ func TestRunBecomesTheAppAsInRkt(t *testing.T) { // rkt-abi.md, section 4
 	if code, out := p.call("gc", "--debug", "--local-config", "/etc/rkt", podID); code != 0 || out != "" {
 		t.Errorf("gc: exit code %d, %q", code, out)
 	}
+}
+
+// The affinity may be that of the host's own processes.
+func TestTheAppMayRunOnEveryCPU(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, one unix.CPUSet
+	must(t, unix.SchedGetaffinity(0, &all))
+	if all.Count() < 2 {
+		t.Skip("needs two CPUs")
+	}
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	p := newPod(t, shell(`busybox nproc; exit 7`), nil, nil)
+	must(t, unix.SchedSetaffinity(0, &one))
+	defer func() { must(t, unix.SchedSetaffinity(0, &all)) }()
+	p.start()
+	p.ends(7, fmt.Sprintln(all.Count()))
 }
 
 func TestRunRefusesWhatItCannotDoAsInRkt(t *testing.T) { // traps 2; rkt-abi.md, section 4

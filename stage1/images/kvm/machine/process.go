@@ -64,6 +64,7 @@ func start(c *Config, p *program) (*process, error) {
 					return err
 				}
 			}
+			proc.UseAllCPUs() // for the program, whose threads are the guest's processors
 			started, err := os.StartProcess(cmp.Or(p.path, p.argv[0]), p.argv, attr)
 			if err != nil {
 				return err

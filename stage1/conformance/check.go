@@ -78,7 +78,7 @@ func demanded(level Level, asks func(*specs.Spec)) func(id, section, sentence st
 func Checks() []Check {
 	all := slices.Concat(imageChecks(), featureChecks(), runChecks(), addChecks(), hookChecks(), startChecks(), streamChecks(), signalChecks(),
 		exitChecks(), removeChecks(), stopChecks(), sandboxChecks(), crashChecks(), serveChecks(),
-		enterChecks(), terminalChecks(), rootChecks(), honoursChecks(), limitChecks(), userChecks(), checkpointChecks())
+		enterChecks(), terminalChecks(), rootChecks(), honoursChecks(), situationChecks(), limitChecks(), userChecks(), checkpointChecks())
 	all = showing(all, map[string][]string{
 		"add/namespaces": {"/linux/namespaces/*/type"},
 		"start/program":  {"/root/path", "/process/args", "/process/env", "/process/cwd", "/process/user/uid", "/process/user/gid"},

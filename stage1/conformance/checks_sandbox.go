@@ -86,16 +86,19 @@ func (b *sandbox) hold(pid int) error {
 
 // add makes an app that joins the sandbox and waits.
 func (b *sandbox) add(ctx context.Context) (*wholeApp, error) {
-	return b.waiting(ctx, func(s *specs.Spec) {
-		var list []specs.LinuxNamespace
-		for _, n := range append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace}) {
-			if name := shared()[n.Type]; name != "" {
-				n.Path = fmt.Sprintf("/proc/%d/ns/%s", b.holder, name)
-			}
-			list = append(list, n)
+	return b.waiting(ctx, b.join)
+}
+
+// join makes the spec of an app ask for the namespaces of the sandbox.
+func (b *sandbox) join(s *specs.Spec) {
+	var list []specs.LinuxNamespace
+	for _, n := range append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace}) {
+		if name := shared()[n.Type]; name != "" {
+			n.Path = fmt.Sprintf("/proc/%d/ns/%s", b.holder, name)
 		}
-		s.Linux.Namespaces = list
-	})
+		list = append(list, n)
+	}
+	s.Linux.Namespaces = list
 }
 
 func checkEmptySandbox(_ context.Context, b *sandbox) error {

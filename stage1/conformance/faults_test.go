@@ -180,6 +180,8 @@ echo "{\"pid\": $pid, \"starttime\": ${22}}" >&"$RKT_READY_FD"; wait $pid; exit`
 	noEnvironment = `edit 's/VERIFY=[^"]*/VERIFY=/'`
 	tracedProgram = `edit "s/VERIFY=/RKT_TRACEPARENT=$RKT_TRACEPARENT\",\"VERIFY=/"`
 	unmasked      = `lie /linux/maskedPaths; lie /linux/readonlyPaths; lie /mounts/3/options`
+	open          = `lie /process/noNewPrivileges; lie /linux/seccomp; lie /process/rlimits`
+	joins         = `grep -q '"path":"/proc/[0-9]*/ns/' "$RKT_STAGE1_REQUEST"`
 	noSize        = `edit 's/"consoleSize":{[^}]*},*//'`
 )
 
@@ -214,6 +216,18 @@ func (f fault) patience() time.Duration {
 		return 6 * time.Second * conformance.Pace()
 	}
 	return time.Minute * conformance.Pace()
+}
+
+// The conditions of stage1s that isolate only some programs.
+const (
+	onTerminal = `grep -q '"terminal":true' "$RKT_STAGE1_REQUEST"`
+	byUsers    = `! grep -qE '"user":[{]"uid":(0|4711),' "$RKT_STAGE1_REQUEST"`
+	notFirst   = `! mkdir "stage1/rootfs/rkt/first-${0##*/}" 2>/dev/null`
+)
+
+// opens ignores fields of the programs that meet a condition.
+func opens(name, condition string) broken {
+	return broken{entry: name, body: `if ` + condition + `; then ` + open + `; fi`, liar: true}
 }
 
 func entry(name, body string) broken { return broken{entry: name, body: body} }
@@ -325,6 +339,19 @@ open(R, ">&=$ARGV[1]"); close R; select(undef, undef, undef, 0.05) while kill 0,
 		{check: "root/below", broken: entry("app_add", `edit 's/"version"/"options":{"noPivotRoot":true},"version"/'`), says: "mounts are below the app's root"},
 		{check: "root/app", broken: broken{entry: "app_add", body: unmasked, liar: true}, says: "fresh proc: a new one can be mounted"},
 		{check: "root/exec", broken: broken{entry: "app_add", body: unmasked, liar: true}, says: "fresh sysfs: a new one can be mounted"},
+		// Each of these isolates programs, but for those of one situation.
+		{check: "situation/app-sandbox", broken: opens("app_add", joins), says: "/process/noNewPrivileges is ignored"},
+		{check: "situation/app-terminal", broken: opens("app_add", onTerminal), says: "/process/rlimits/*/type"},
+		{check: "situation/app-user", broken: opens("app_add", byUsers), says: "/linux/seccomp/syscalls/*/names"},
+		{check: "situation/app-second", broken: opens("app_add", notFirst), says: "/process/noNewPrivileges is ignored"},
+		{check: "situation/exec-sandbox", broken: broken{liar: true, more: map[string]string{
+			"app_add": joins + ` && : >stage1/rootfs/rkt/joined`, "enter": `! [ -e stage1/rootfs/rkt/joined ] || { ` + open + `; }`,
+		}}, says: "/process/noNewPrivileges is ignored"},
+		{check: "situation/exec-terminal", broken: opens("enter", onTerminal), says: "/process/noNewPrivileges is ignored"},
+		{check: "situation/exec-user", broken: opens("enter", byUsers), says: "/process/noNewPrivileges is ignored"},
+		{check: "situation/exec-second", broken: opens("enter", notFirst), says: "/process/noNewPrivileges is ignored"},
+		{check: "situation/exec-second", broken: broken{entry: "enter", body: `lie /process/oomScoreAdj`, liar: true}, says: `oom_score_adj is "99"`},
+		{check: "exec-honours/oom-score", broken: broken{entry: "enter", body: `lie /process/oomScoreAdj`, liar: true}, says: "/process/oomScoreAdj is ignored"},
 		{check: "pause/app", broken: pretended, says: "while it was paused it has written"},
 		{check: "pause/exec", broken: pretended, says: "while it was paused it has written"},
 		{check: "pause/kill", broken: entry("app_signal", nothing), says: endless, waits: true},

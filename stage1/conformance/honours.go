@@ -25,6 +25,8 @@ type honoured struct {
 	// with replaces values of ask by those of a trial. It may be nil.
 	with  func(*trial, *specs.Spec) error
 	facts []fact
+	// about is what several parts have in common, so that a program can ask for one of them only.
+	about string
 	// refused is set if the kernel lacks the feature completely, so that the app or exec
 	// must fail.
 	refused bool
@@ -77,10 +79,13 @@ func ownNamespace(name string) fact {
 	return fact{"namespace " + name, func(answer string) bool { return strings.HasPrefix(answer, name+":") && answer != host }, "another than the host's"}
 }
 
+// honouredParts returns all parts.
+func honouredParts() []honoured { return slices.Concat(processFields(), rootFields(), kernelFields()) }
+
 // honoursChecks check the fields that the features document declares.
 func honoursChecks() []Check {
 	var all []Check
-	for _, h := range slices.Concat(processFields(), rootFields(), kernelFields()) {
+	for _, h := range honouredParts() {
 		c := Check{asks: h.ask, honest: true, Fields: h.fields, missing: h.missing}
 		if h.only != execOnly {
 			app := c
@@ -176,6 +181,11 @@ func (h *honoured) seen(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	return h.judge(answers)
+}
+
+// judge compares the answers of a program with the facts.
+func (h *honoured) judge(answers map[string]string) (err error) {
 	for _, f := range h.facts {
 		if got := answers[f.question]; !f.holds(got) {
 			err = errors.Join(err, fmt.Errorf("%s is ignored: %s is %q, want %s", strings.Join(h.fields, ", "), f.question, got, f.want))

@@ -51,7 +51,7 @@ func kernelFields() []honoured {
 				}}
 			},
 			facts: []fact{is("stat /dev/verify", "c 1:5 0620 4711:4712")}},
-		{name: "seccomp", sentence: "the system calls that the filter names fail as it says, and others do not",
+		{name: "seccomp", about: "seccomp", sentence: "the system calls that the filter names fail as it says, and others do not",
 			fields: []string{"/linux/seccomp/syscalls/*/names", "/linux/seccomp/syscalls/*/action", "/linux/seccomp/syscalls/*/errnoRet",
 				"/linux/seccomp/syscalls/*/args/*/index", "/linux/seccomp/syscalls/*/args/*/value", "/linux/seccomp/syscalls/*/args/*/valueTwo",
 				"/linux/seccomp/syscalls/*/args/*/op"},
@@ -60,7 +60,16 @@ func kernelFields() []honoured {
 				is("status Seccomp", "2"), is("call getsid 0", "EPROTO"),
 				is("call getpriority 0 333", "EMULTIHOP"), is("call getpriority 0 0", "done"), // 333 is 256 + 77
 			}},
-		{name: "seccomp-default", sentence: "a system call that the filter does not name fails as it says",
+		{name: "seccomp-plain", about: "seccomp", sentence: "the system calls that the filter names fail as the kernel says by default, and others do not",
+			fields: []string{"/linux/seccomp/syscalls/*/names", "/linux/seccomp/syscalls/*/action"},
+			ask: func(s *specs.Spec) {
+				s.Linux.Seccomp = &specs.LinuxSeccomp{
+					DefaultAction: specs.ActAllow, Architectures: architecture(),
+					Syscalls: []specs.LinuxSyscall{{Names: []string{"getsid"}, Action: specs.ActErrno}},
+				}
+			},
+			facts: []fact{is("status Seccomp", "2"), is("call getsid 0", "EPERM"), is("call getpriority 0 0", "done")}},
+		{name: "seccomp-default", about: "seccomp", sentence: "a system call that the filter does not name fails as it says",
 			fields: []string{"/linux/seccomp/defaultAction", "/linux/seccomp/defaultErrnoRet"},
 			ask: func(s *specs.Spec) {
 				s.Linux.Seccomp = &specs.LinuxSeccomp{
@@ -69,7 +78,7 @@ func kernelFields() []honoured {
 				}
 			},
 			facts: []fact{is("call getpriority 0 0", "EPROTO"), is("call getsid 0", "done")}},
-		{name: "seccomp-agent", sentence: "a system call that the filter leaves to an agent ends as the agent says",
+		{name: "seccomp-agent", about: "seccomp", sentence: "a system call that the filter leaves to an agent ends as the agent says",
 			fields: []string{"/linux/seccomp/listenerPath", "/linux/seccomp/listenerMetadata"},
 			ask:    askAgent, with: (*trial).withAgent, facts: []fact{is("call getsid 0", "EPROTO")}},
 		{name: "personality", sentence: "the execution domain is the spec's", fields: []string{"/linux/personality/domain"},

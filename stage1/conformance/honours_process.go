@@ -12,7 +12,7 @@ const user = 4711
 // processFields are about the process.
 func processFields() []honoured {
 	return []honoured{
-		{name: "capabilities", sentence: "root has the capabilities of the spec, and no others",
+		{name: "capabilities", about: "capabilities", sentence: "root has the capabilities of the spec, and no others",
 			fields: []string{"/process/capabilities/bounding", "/process/capabilities/inheritable"},
 			ask: func(s *specs.Spec) {
 				all, some := []string{"CAP_CHOWN", "CAP_KILL"}, []string{"CAP_KILL"}
@@ -22,7 +22,7 @@ func processFields() []honoured {
 				is("status CapBnd", "0000000000000021"), is("status CapPrm", "0000000000000021"), is("status CapEff", "0000000000000021"),
 				is("status CapInh", "0000000000000020"), is("status CapAmb", "0000000000000000"),
 			}},
-		{name: "ambient", sentence: "a user has the ambient capabilities of the spec, and no others",
+		{name: "ambient", about: "capabilities", sentence: "a user has the ambient capabilities of the spec, and no others",
 			fields: []string{"/process/capabilities/permitted", "/process/capabilities/ambient"},
 			ask: func(s *specs.Spec) {
 				all, some := []string{"CAP_CHOWN", "CAP_KILL"}, []string{"CAP_KILL"}

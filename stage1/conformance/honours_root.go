@@ -5,7 +5,7 @@ import "github.com/opencontainers/runtime-spec/specs-go"
 // rootFields are about a program's files and names.
 func rootFields() []honoured {
 	return []honoured{
-		{name: "readonly-root", sentence: "nothing can be written to a root that is read-only", fields: []string{"/root/readonly"},
+		{name: "readonly-root", about: "data", sentence: "nothing can be written to a root that is read-only", fields: []string{"/root/readonly"},
 			ask:   func(s *specs.Spec) { s.Root.Readonly = true },
 			facts: []fact{is("create /data/created", "EROFS")}},
 		{name: "hostname", sentence: "the hostname is the spec's", fields: []string{"/hostname"},
@@ -14,13 +14,13 @@ func rootFields() []honoured {
 		{name: "domainname", sentence: "the domain name is the spec's", fields: []string{"/domainname"},
 			ask:   func(s *specs.Spec) { s.Domainname = "verify.example" },
 			facts: []fact{is("file /proc/sys/kernel/domainname", "verify.example")}},
-		{name: "mounts", sentence: "the file systems of the spec are mounted",
+		{name: "mounts", about: "mounts", sentence: "the file systems of the spec are mounted",
 			fields: []string{"/mounts/*/destination", "/mounts/*/type", "/mounts/*/source"},
 			ask: func(s *specs.Spec) {
 				s.Mounts = append(s.Mounts, specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs"}, boundData(s))
 			},
 			facts: []fact{has("mount /tmp", "tmpfs"), is("file /mnt/file", "data")}},
-		{name: "mount-options", sentence: "the options of a mount are in force", fields: []string{"/mounts/*/options"},
+		{name: "mount-options", about: "mounts", sentence: "the options of a mount are in force", fields: []string{"/mounts/*/options"},
 			ask: func(s *specs.Spec) {
 				bind := boundData(s)
 				options := []string{"ro", "nosuid", "nodev", "noexec"}
@@ -31,7 +31,7 @@ func rootFields() []honoured {
 				has("mount /tmp", "ro nosuid nodev noexec noatime size=64k"), is("create /tmp/created", "EROFS"),
 				has("mount /mnt", "ro nosuid nodev noexec"), is("create /mnt/created", "EROFS"),
 			}},
-		{name: "mount-owners", sentence: "the files of a mount with mappings have the owners of the mappings",
+		{name: "mount-owners", about: "mounts", sentence: "the files of a mount with mappings have the owners of the mappings",
 			fields: []string{"/mounts/*/uidMappings/*/containerID", "/mounts/*/uidMappings/*/hostID", "/mounts/*/uidMappings/*/size",
 				"/mounts/*/gidMappings/*/containerID", "/mounts/*/gidMappings/*/hostID", "/mounts/*/gidMappings/*/size"},
 			ask: func(s *specs.Spec) {
@@ -41,16 +41,16 @@ func rootFields() []honoured {
 				s.Mounts = append(s.Mounts, bind)
 			},
 			facts: []fact{is("stat /mnt/file", "f 0:0 0644 1001:1002")}},
-		{name: "propagation", sentence: "no mount of the host's comes into a root that is private", fields: []string{"/linux/rootfsPropagation"},
+		{name: "propagation", about: "mounts", sentence: "no mount of the host's comes into a root that is private", fields: []string{"/linux/rootfsPropagation"},
 			ask: func(s *specs.Spec) {
 				s.Linux.RootfsPropagation = "rprivate"
 				s.Mounts = append(s.Mounts, boundData(s)) // the source is a shared mount on the host
 			},
 			facts: []fact{has("mount /mnt", "rw"), lacks("mount /mnt", "shared"), lacks("mount /mnt", "master")}},
-		{name: "masked-paths", sentence: "masked paths show nothing", fields: []string{"/linux/maskedPaths"},
+		{name: "masked-paths", about: "data", sentence: "masked paths show nothing", fields: []string{"/linux/maskedPaths"},
 			ask:   func(s *specs.Spec) { s.Linux.MaskedPaths = []string{"/data", "/bin/no-format"} },
 			facts: []fact{is("list /data", ""), is("file /bin/no-format", "")}},
-		{name: "readonly-paths", sentence: "nothing can be written to read-only paths", fields: []string{"/linux/readonlyPaths"},
+		{name: "readonly-paths", about: "data", sentence: "nothing can be written to read-only paths", fields: []string{"/linux/readonlyPaths"},
 			ask:   func(s *specs.Spec) { s.Linux.ReadonlyPaths = []string{"/data"} },
 			facts: []fact{is("create /data/created", "EROFS")}},
 		{name: "mount-label", sentence: "an SELinux label of mounts that the kernel does not know is an error", fields: []string{"/linux/mountLabel"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
@@ -52,7 +53,7 @@ func (p *Pod) Update(ctx context.Context, id AppID, resources []byte) error {
 }
 
 // Checkpoint makes the stage1 write the state of a running or paused app to a
-// directory (requirements.md#T8). If the stage1 has no entrypoint for that,
+// directory (requirements.md#T8), which is made if it does not exist. If the stage1 has no entrypoint for that,
 // Checkpoint returns errdefs.ErrNotImplemented.
 func (p *Pod) Checkpoint(ctx context.Context, id AppID, c abi.Checkpoint) error {
 	a, err := p.app(id)
@@ -67,6 +68,9 @@ func (p *Pod) Checkpoint(ctx context.Context, id AppID, c abi.Checkpoint) error 
 		return err
 	}
 	defer release()
+	if err := os.MkdirAll(c.Path, 0o700); err != nil { // as runc does; it will contain the app's memory
+		return fmt.Errorf("app %s: make the directory of its checkpoint: %w", id, err)
+	}
 	call := a.call(abi.AppCheckpoint)
 	call.Request.Checkpoint = &c
 	if err := a.session.stage1.Invoke(ctx, call); err != nil {

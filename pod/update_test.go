@@ -108,25 +108,28 @@ func TestResourcesThatAreNoObjectAreRefused(t *testing.T) {
 
 // requirements.md#T8
 func TestCheckpointAndRestoreAreTheStage1s(t *testing.T) {
-	w := newWorld(t)
+	w, cp := newWorld(t), filepath.Join(t.TempDir(), "new/cp")
 	w.mustCreate("a", "exec sleep 60")
-	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: "/cp"}); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "app/checkpoint") {
+	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: cp}); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "app/checkpoint") {
 		t.Errorf("a stage1 that cannot: %v", err)
 	}
-	w.checkpoint = "/cp"
+	w.checkpoint = cp
 	if _, err := w.create("b", "exit 0"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "restore container b: stage1 fake has no app/checkpoint") {
 		t.Errorf("restore: %v", err)
 	}
 	w.stage1.has[abi.AppCheckpoint] = true
-	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: "/cp"}); !errdefs.IsFailedPrecondition(err) {
+	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: cp}); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("of a created app: %v", err)
 	}
 	w.mustStart("a", "")
-	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: "/cp"}); err != nil {
+	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: cp}); err != nil {
 		t.Error(err)
 	}
+	if info, err := os.Stat(cp); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory of the checkpoint: %v, %v", info, err)
+	}
 	w.mustCreate("b", "exit 0")
-	if added := w.stage1.callsOf(abi.AppAdd); added[len(added)-1].Checkpoint == nil || added[len(added)-1].Checkpoint.Path != "/cp" {
+	if added := w.stage1.callsOf(abi.AppAdd); added[len(added)-1].Checkpoint == nil || added[len(added)-1].Checkpoint.Path != cp {
 		t.Errorf("app/add has %+v", added)
 	}
 	if got := w.events.words(); !slices.Contains(got, "checkpointed a") {

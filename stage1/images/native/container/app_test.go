@@ -166,6 +166,35 @@ func TestOOMScore(t *testing.T) {
 	}
 }
 
+// Docker returns 126 for an error with the words "permission denied", and 125 for one of the runtime.
+func TestALowerScoreWithoutTheRightIsNoErrorOfTheProgram(t *testing.T) {
+	now, err := os.ReadFile("/proc/self/oom_score_adj")
+	must(t, err)
+	err = adjustOOM("self", new(-1000))
+	if err == nil {
+		must(t, os.WriteFile("/proc/self/oom_score_adj", now, 0))
+		t.Skip("this process has CAP_SYS_RESOURCE")
+	}
+	contains(t, err.Error(), "oom_score_adj to -1000")
+	if strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("the error is %q", err)
+	}
+}
+
+func TestMoreGroupsThanTheKernelAllowsAreAnErrorThatNamesThem(t *testing.T) {
+	b := newBox(t).sh("true")
+	b.spec.Process.User.AdditionalGids = make([]uint32, 70000)
+	contains(t, b.fails(), "process.user.additionalGids: 70000 groups, and setgroups allows 65536")
+}
+
+func TestTheFirstOfTwoDevicesWithOnePathCounts(t *testing.T) {
+	b := newBox(t).sh("stat -c %t:%T /dev/twice")
+	b.spec.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/twice", Type: "c", Major: 1, Minor: 5}, {Path: "/dev//twice", Type: "c", Major: 1, Minor: 7}}
+	if got := strings.TrimSpace(b.ok()); got != "1:5" {
+		t.Errorf("/dev/twice is %s, want 1:5", got)
+	}
+}
+
 func TestErrorsOfTheProgramComeBeforeReady(t *testing.T) {
 	for _, c := range []struct {
 		name, args, cwd, want string

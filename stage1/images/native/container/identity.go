@@ -56,7 +56,7 @@ func (r *process) setIDs(userNamespace bool) error {
 	if e := setGroups(r.Groups); e != 0 {
 		// In a user namespace the right to drop groups may be missing.
 		if !userNamespace || e != unix.EPERM || len(r.Groups) > 0 {
-			return fmt.Errorf("set additional groups %v: %w", r.Groups, e)
+			return fmt.Errorf("setgroups: set %d additional groups: %w", len(r.Groups), e)
 		}
 	}
 	gid, uid := uintptr(r.GID), uintptr(r.UID)

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -92,6 +93,10 @@ func adjustOOM(pid string, score *int) error {
 	if err == nil {
 		defer proc.close()
 		err = proc.write(pid+"/oom_score_adj", strconv.Itoa(*score))
+	}
+	if errors.Is(err, unix.EACCES) {
+		// Docker takes an error with the words "permission denied" for one of the program, and returns 126.
+		return fmt.Errorf("failed to update /proc/%s/oom_score_adj to %d: the kernel refuses a lower score to a process without CAP_SYS_RESOURCE", pid, *score)
 	}
 	if err != nil {
 		return fmt.Errorf("failed to update /proc/%s/oom_score_adj to %d: %w", pid, *score, err)

@@ -30,6 +30,9 @@ func (m *mountPlanner) devices() error {
 		if err != nil {
 			return fmt.Errorf("linux.devices[%d]: %w", i, err)
 		}
+		if named[node.Path] {
+			continue // the first one counts, as with runc
+		}
 		named[node.Path] = true
 		if node.Path != "/dev/ptmx" { // /dev/ptmx always belongs to the app's devpts
 			nodes = append(nodes, node)

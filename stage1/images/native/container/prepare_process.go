@@ -13,6 +13,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
+// mostGroups is the kernel's NGROUPS_MAX.
+const mostGroups = 65536
+
 // parseProcess translates a process, except for its security labels.
 func parseProcess(p *specs.Process) (process, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
@@ -20,6 +23,9 @@ func parseProcess(p *specs.Process) (process, error) {
 	}
 	if !path.IsAbs(p.Cwd) {
 		return process{}, fmt.Errorf("process.cwd: %q is not an absolute path", p.Cwd)
+	}
+	if n := len(p.User.AdditionalGids); n > mostGroups {
+		return process{}, fmt.Errorf("process.user.additionalGids: %d groups, and setgroups allows %d", n, mostGroups)
 	}
 	for _, a := range append(p.Args[:len(p.Args):len(p.Args)], p.Cwd) {
 		if strings.ContainsRune(a, 0) {

@@ -3,46 +3,58 @@ package proc
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
-// MountCopier makes detached copies of mounts that can be attached in any mount namespace. Its zero value is ready.
+// MountCopier makes detached copies of mounts that can be attached in any mount namespace, with the mounts that a process
+// in a new mount namespace sees, as the processes of runc's containers. Its zero value is ready.
 //
-// A copy with a file of a mount namespace, as `unshare --mount=FILE` and snapd mount them, cannot: move_mount(2) returns
-// ELOOP in each mount namespace that is not older than the one of the file (mnt_ns_loop in fs/namespace.c). The
+// A copy with a file of a mount namespace, as `unshare --mount=FILE` and snapd mount them, cannot be attached: move_mount(2)
+// returns ELOOP in each mount namespace that is not older than the one of the file (mnt_ns_loop in fs/namespace.c). The
 // kernel leaves such mounts out of each new mount namespace, and so does a MountCopier: in the copy is the file that they
-// cover. runc, whose containers copy the host's namespace, shows the same tree.
+// cover. Unbindable mounts are not copied, but some kernels (such as 6.18) make them bindable in a new mount namespace.
 type MountCopier struct {
-	looked, pinned bool
+	looked, special bool
 }
 
-// Copy copies the mount at path, or the part of it below path, and if recursive also the mounts below. The caller's thread
-// has the mount namespace of this process, or one without files of mount namespaces.
+// Copy copies the mount at path, or the part of it below path, and if recursive also the mounts below. On a thread that has
+// another mount namespace than the process, it takes that one's mounts as they are.
 func (c *MountCopier) Copy(path string, recursive bool) (*os.File, error) {
 	tree, err := copyMounts(path, recursive)
-	if err != nil {
-		return nil, err
+	special := errors.Is(err, unix.EINVAL) // it may be unbindable
+	if err == nil {
+		if special, err = c.isSpecial(tree, recursive); err == nil && !special {
+			return tree, nil
+		}
+		if err == nil && elsewhere() {
+			return tree, nil
+		}
+		tree.Close()
 	}
-	pinned, err := c.pins(tree, recursive)
-	if err == nil && !pinned {
-		return tree, nil
-	}
-	tree.Close()
-	if err != nil {
+	if !special || elsewhere() {
 		return nil, err
 	}
 	err = OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-			return fmt.Errorf("leave out the files of mount namespaces: unshare: %w", err)
+			return fmt.Errorf("make a mount namespace to copy from: %w", err)
 		}
 		tree, err = copyMounts(path, recursive)
 		return err
 	})
 	return tree, err
+}
+
+// elsewhere reports whether this thread may have another mount namespace than the process.
+func elsewhere() bool {
+	thread, err1 := os.Readlink("/proc/thread-self/ns/mnt")
+	process, err2 := os.Readlink("/proc/self/ns/mnt")
+	return err1 != nil || err2 != nil || thread != process
 }
 
 // copyMounts makes a copy of all mounts.
@@ -58,9 +70,9 @@ func copyMounts(path string, recursive bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// pins reports whether a copy may have files of mount namespaces. It reads the list of mounts only once, and
-// only for a copy that may have mounts below it.
-func (c *MountCopier) pins(tree *os.File, recursive bool) (bool, error) {
+// isSpecial reports whether a copy may have files of mount namespaces, or lack unbindable mounts. It reads the list of
+// mounts only once, and only for a copy that may have mounts below it.
+func (c *MountCopier) isSpecial(tree *os.File, recursive bool) (bool, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(tree.Fd()), &fs); err != nil {
 		return false, fmt.Errorf("look at %s: %w", tree.Name(), err)
@@ -69,39 +81,39 @@ func (c *MountCopier) pins(tree *os.File, recursive bool) (bool, error) {
 		return true, nil
 	}
 	if !recursive || c.looked {
-		return recursive && c.pinned, nil
+		return recursive && c.special, nil
 	}
 	info, err := tree.Stat()
 	if err != nil || !info.IsDir() {
 		return false, err
 	}
-	mounts, err := os.Open("/proc/thread-self/mountinfo") // the caller's thread may be in another mount namespace
+	mounts, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
 		return false, err
 	}
 	defer mounts.Close()
-	c.pinned, err = hasMountNamespace(mounts)
+	c.special, err = hasSpecial(mounts)
 	c.looked = err == nil
-	return c.pinned, err
+	return c.special, err
 }
 
-// hasMountNamespace reports whether a text of the form of mountinfo (proc_pid_mountinfo(5)) has the file of a mount namespace.
-func hasMountNamespace(mountinfo io.Reader) (bool, error) {
-	for r := bufio.NewReader(mountinfo); ; {
-		line, err := r.ReadSlice('\n')
-		if err == nil || err == io.EOF || err == bufio.ErrBufferFull { // the root is in the first part of a long line
-			if fields := bytes.SplitN(line, []byte(" "), 5); len(fields) == 5 && bytes.HasPrefix(fields[3], []byte("mnt:[")) {
-				return true, nil
-			}
+// hasSpecial reports whether a text of the form of mountinfo (proc_pid_mountinfo(5)) has the file of a mount namespace or an
+// unbindable mount.
+func hasSpecial(mountinfo io.Reader) (bool, error) {
+	lines := bufio.NewScanner(mountinfo)
+	for lines.Scan() {
+		line, _, _ := bytes.Cut(lines.Bytes(), []byte(" - "))
+		fields := bytes.Fields(line)
+		if len(fields) < 6 {
+			continue
 		}
-		for err == bufio.ErrBufferFull {
-			_, err = r.ReadSlice('\n')
-		}
-		if err == io.EOF {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("read the list of mounts: %w", err)
+		unbindable := slices.ContainsFunc(fields[6:], func(option []byte) bool { return string(option) == "unbindable" })
+		if unbindable || bytes.HasPrefix(fields[3], []byte("mnt:[")) {
+			return true, nil
 		}
 	}
+	if err := lines.Err(); err != nil {
+		return false, fmt.Errorf("read the list of mounts: %w", err)
+	}
+	return false, nil
 }

@@ -93,7 +93,7 @@ func attachElsewhere(tree int, dir string) error {
 	})
 }
 
-func TestAMountNamespaceIsFoundInMountinfo(t *testing.T) {
+func TestSpecialMountsAreFoundInMountinfo(t *testing.T) {
 	const host = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
 	for text, want := range map[string]bool{
 		"":   false,
@@ -103,10 +103,47 @@ func TestAMountNamespaceIsFoundInMountinfo(t *testing.T) {
 		"39 22 0:4 net:[4026532200] /run/netns/a rw shared:3 - nsfs nsfs rw\n":        false,
 		"40 22 8:1 / /mnt:[1] rw - ext4 mnt:[1] " + strings.Repeat("x", 10_000) + "\n" +
 			"39 22 0:4 mnt:[4026532200] /n rw - nsfs nsfs rw\n": true,
+		"40 22 8:1 / /a rw,noatime master:1 unbindable - ext4 /dev/a rw\n":        true,
+		"40 22 8:1 / unbindable unbindable - ext4 unbindable unbindable\n":        false,
 		"40 22 8:1 / /a rw - ext4 " + strings.Repeat("1 2 3 mnt:[ ", 1000) + "\n": false,
 	} {
-		if got, err := hasMountNamespace(strings.NewReader(text)); err != nil || got != want {
+		if got, err := hasSpecial(strings.NewReader(text)); err != nil || got != want {
 			t.Errorf("%.80q: %t (%v), want %t", text, got, err, want)
 		}
+	}
+}
+
+// Kernels differ in whether a new mount namespace has its unbindable mounts as such.
+func TestACopyHasTheUnbindableMountsThatARecursiveBindInANewNamespaceHas(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, for mounts")
+	}
+	dir, target := t.TempDir(), t.TempDir()
+	sub := filepath.Join(dir, "sub")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("sub", sub, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(sub, unix.MNT_DETACH) })
+	if err := os.WriteFile(filepath.Join(sub, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", sub, "", unix.MS_UNBINDABLE, ""); err != nil {
+		t.Fatal(err)
+	}
+	want, err := exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-c", `mount --rbind "$0" "$1" && ls "$1/sub"`, dir, target).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := new(MountCopier).Copy(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	_, err = os.Stat(fmt.Sprintf("/proc/self/fd/%d/sub/file", tree.Fd()))
+	if seen := err == nil; seen != (string(want) == "file\n") {
+		t.Errorf("the unbindable mount is in the copy: %t; a bind in a new namespace has %q", seen, want)
 	}
 }

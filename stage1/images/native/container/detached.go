@@ -54,9 +54,14 @@ func setAttr(fd int, recursive bool, attr unix.MountAttr) error {
 	return unix.MountSetattr(fd, "", flags, &attr)
 }
 
-// attach mounts a detached tree on the file or directory target.
+// attach mounts a detached tree on the file or directory target. The tree has a file of a mount namespace only if
+// that was mounted after a proc.MountCopier has looked, or by a process in a mount namespace that the app joins.
 func attach(tree, target int) error {
-	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	err := unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	if err == unix.ELOOP {
+		return fmt.Errorf("%w: the file of a mount namespace is mounted below it", err)
+	}
+	return err
 }
 
 // userNamespace makes a user namespace with these mappings, for id-mapped mounts.

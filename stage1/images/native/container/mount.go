@@ -114,9 +114,7 @@ func (a *builder) attachMount(m *mount, fd, target int) error {
 	if err := m.restrict(fd); err != nil {
 		return err
 	}
-	if err := attach(fd, target); errors.Is(err, unix.ELOOP) {
-		return fmt.Errorf("%w: meanwhile the file of a mount namespace has been mounted below the source", err)
-	} else if err != nil {
+	if err := attach(fd, target); err != nil {
 		return err
 	}
 	return a.complete(m, fd)

@@ -22,6 +22,20 @@ func mountedAs(t *testing.T, flags uintptr) string {
 	return dir
 }
 
+// needMappedTmpfs skips a test if the kernel cannot map the ids of a tmpfs (before Linux 6.3).
+func needMappedTmpfs(t *testing.T) {
+	t.Helper()
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	must(t, err)
+	var major, minor int
+	if n, err := fmt.Sscanf(string(release), "%d.%d", &major, &minor); n < 2 {
+		t.Fatal(err)
+	}
+	if major < 6 || major == 6 && minor < 3 {
+		t.Skipf("Linux %s cannot map the ids of a tmpfs", release)
+	}
+}
+
 // A process in a user namespace must not clear the flags of a mount that it has from outside
 // (mount_namespaces(7)). Neither may the supervisor do it for the app.
 func TestABindMountInAUserNamespaceKeepsTheFlagsOfItsSource(t *testing.T) {
@@ -60,6 +74,7 @@ func TestABindMountInAUserNamespaceKeepsTheFlagsOfItsSource(t *testing.T) {
 				case "file":
 					m.Source += "/file"
 				case "id-mapped":
+					needMappedTmpfs(t)
 					m.UIDMappings, m.GIDMappings = mappings, mappings
 				}
 				b := newBox(t).sh("cat /proc/self/mountinfo").mount(m)

@@ -61,7 +61,7 @@ func allSuites() []testSuite {
 		{name: "pod/cgroup", run: ".", short: "."},
 		{name: "stage1/images/native", run: "Cgroup", short: "Cgroup"},
 		{name: "stage1/images/native/fork", run: "Cgroup|Frozen", short: "Cgroup"},
-		{name: "stage1/images/native/container", run: "Cgroup", short: "Cgroup"},
+		{name: "stage1/images/native/container", run: "Cgroup|MountOfTheHost|SharedSuperblocks|InAUserNamespace|InItsUserNamespace", short: "Cgroup|MountOfTheHost"},
 		{name: "stage1/images/nspawn", run: "CloneWouldHaveLeft|NotAskedFor|PIDNamespace|HooksSee", short: "CloneWouldHaveLeft"},
 		{name: "pod", run: limitsOfApps, short: "ResourcesThat|OOM|Watches"},
 		{name: "pod/disk", run: collected, short: "NotRecorded"},

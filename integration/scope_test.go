@@ -1,15 +1,19 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -72,6 +76,122 @@ func TestATaskInAScopeOfSystemds(t *testing.T) {
 			return state == "not-found", state
 		})
 	})
+}
+
+// A weight counts only among the siblings of the cgroup that has it, and a client's cgroup is the scope. runc is a
+// column, for comparison.
+// requirements.md#C2
+func TestCPURequestsOfContainersInScopesCount(t *testing.T) {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		t.Skip("systemd does not run")
+	}
+	for _, c := range suite.columns { // one after the other: columns would compete
+		if !slices.Contains(allColumns(), c.name) || c.name == "kvm" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Cleanup(func() { c.cleanUp(t) })
+			name := fmt.Sprintf("rktit%d%s%s", os.Getpid(), c.name, c.id())
+			t.Cleanup(func() { systemctl(t, "stop", name+".slice") })
+			t.Run("two containers of a pod", func(t *testing.T) {
+				expectRatio(t, c, [2]string{name + ".slice:rkt:" + name + "a", name + ".slice:rkt:" + name + "b"}, false)
+			})
+			t.Run("two pods", func(t *testing.T) {
+				expectRatio(t, c, [2]string{name + "-p1.slice:rkt:" + name + "c", name + "-p2.slice:rkt:" + name + "d"}, true)
+			})
+		})
+	}
+}
+
+// The shares of requests of 50m and 450m, and the bounds of the ratio that they give under load.
+const (
+	fewShares, manyShares = 51, 460
+	leastRatio, mostRatio = 2.5, 15
+	loadedFor             = 4 * time.Second // of processor time
+)
+
+// expectRatio runs two containers in scopes under load. With ofPods each of them is in a slice of its own, which has
+// the shares, as the kubelet's slice of a pod does.
+func expectRatio(t *testing.T, c *column, paths [2]string, ofPods bool) {
+	t.Helper()
+	var dirs [2]string
+	for i, shares := range []uint64{fewShares, manyShares} {
+		slice, name, _ := strings.Cut(paths[i], ":rkt:")
+		limits := specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}}
+		c.running(t, []string{"sh", "-c", "for i in 1 2 3 4; do while :; do :; done & done; wait"},
+			oci.WithCgroup(paths[i]), oci.WithMemoryLimit(64<<20), withResources(limits))
+		unit := "rkt-" + name + ".scope"
+		if ofPods {
+			systemctl(t, "set-property", "--runtime", slice, fmt.Sprintf("CPUShares=%d", shares), fmt.Sprintf("CPUWeight=%d", max(shares*100/1024, 1)))
+		}
+		dirs[i] = unitProperty(t, unit, "ControlGroup")
+		expectLimitsOfScope(t, dirs[i], shares)
+	}
+	systemctl(t, "daemon-reload")
+	for i, shares := range []uint64{fewShares, manyShares} {
+		expectLimitsOfScope(t, dirs[i], shares)
+	}
+	before := [2]time.Duration{processorTime(t, dirs[0]), processorTime(t, dirs[1])}
+	var used [2]time.Duration
+	wait.Observe(t, "the containers have used their time", func() (bool, string) {
+		for i := range used {
+			used[i] = processorTime(t, dirs[i]) - before[i]
+		}
+		return used[0]+used[1] > loadedFor, fmt.Sprint(used)
+	})
+	ratio := float64(used[1]) / float64(used[0])
+	t.Logf("%s: shares of %d and %d give 1 : %.2f (%v)", c.name, fewShares, manyShares, ratio, used)
+	if ratio < leastRatio || ratio > mostRatio {
+		t.Errorf("shares of %d and %d give 1 : %.2f", fewShares, manyShares, ratio)
+	}
+}
+
+// withResources sets the limits of processors.
+func withResources(res specs.LinuxResources) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		s.Linux.Resources.CPU = res.CPU
+		return nil
+	}
+}
+
+// expectLimitsOfScope reads the files of a scope, as cAdvisor does.
+func expectLimitsOfScope(t *testing.T, dir string, shares uint64) {
+	t.Helper()
+	if got := fileOfCgroup(t, dir, "memory", "memory.max", "memory.limit_in_bytes"); got != strconv.Itoa(64<<20) {
+		t.Errorf("%s: the limit of memory is %s", dir, got)
+	}
+	got := fileOfCgroup(t, dir, "cpu", "cpu.weight", "cpu.shares")
+	if isDefault := got == "100" || got == "1024"; isDefault {
+		t.Errorf("%s: the weight for shares of %d is the default, %s", dir, shares, got)
+	}
+}
+
+func processorTime(t *testing.T, dir string) time.Duration {
+	t.Helper()
+	text := fileOfCgroup(t, dir, "cpuacct", "cpu.stat", "cpuacct.usage")
+	unit := time.Nanosecond
+	if rest, ok := strings.CutPrefix(text, "usage_usec "); ok { // of version 2
+		text, unit = strings.Fields(rest)[0], time.Microsecond
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(n) * unit
+}
+
+// fileOfCgroup reads the file of a cgroup, which has another name with version 1.
+func fileOfCgroup(t *testing.T, dir, controller, v2, v1 string) string {
+	t.Helper()
+	path := filepath.Join("/sys/fs/cgroup", dir, v2)
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+		path = filepath.Join("/sys/fs/cgroup", controller, dir, v1)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // expectInside checks that a process is below a cgroup in every hierarchy of the host with a

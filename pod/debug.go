@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -54,8 +53,7 @@ func (p *Pod) AddDebug(target AppID) (Debug, error) {
 	d.end = d.End
 	d.ID = AppID(fmt.Sprintf("rktctl-%x", random))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	// A relative path stays relative, because the hierarchies of version 1 may differ.
-	d.CgroupsPath = path.Join(path.Dir(t.cgroup.Path()), string(d.ID))
+	d.CgroupsPath = t.cgroup.Beside(string(d.ID))
 	d.turn <- struct{}{} // the pod may end the debug app from now on, and has to find what follows
 	if err := p.admitDebug(d); err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func (m Maker) create(h *hierarchies, p Path, res *specs.LinuxResources) (*Group
 	if err := r.reachable(p.Daemon); err != nil {
 		return nil, err
 	}
-	g, err := m.claim(h, p, r)
+	g, err := m.claim(h, p, r, res)
 	if errors.Is(err, errTaken) {
 		return nil, &InUseError{Path: path, Dir: r.Dir(), why: err}
 	}
@@ -79,9 +79,13 @@ func (m Maker) create(h *hierarchies, p Path, res *specs.LinuxResources) (*Group
 	return g, nil
 }
 
-func (m Maker) claim(h *hierarchies, p Path, r Record) (*Group, error) {
+func (m Maker) claim(h *hierarchies, p Path, r Record, res *specs.LinuxResources) (*Group, error) {
 	if u, ok := h.scopeOf(p); ok && m.Children != nil {
-		return h.claimScope(u, m.Children)
+		limits, err := scopeLimits(res, h.version)
+		if err != nil {
+			return nil, err
+		}
+		return h.claimScope(u, m.Children, limits)
 	}
 	if p.chosen(r.Path) {
 		return h.claim(r)

@@ -66,7 +66,7 @@ func host() (*hierarchies, error) {
 func detect(names []string) (*hierarchies, error) {
 	h, err := detectRoots(names)
 	if err == nil && systemdRuns() {
-		h.systemd = systemd{}
+		h.systemd = &systemd{}
 	}
 	return h, err
 }

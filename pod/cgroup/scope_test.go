@@ -22,12 +22,15 @@ import (
 // fakeSystemd makes and removes directories as systemd does, in the hierarchies
 // that it uses.
 type fakeSystemd struct {
-	roots map[string]string
-	units map[string]string // name to path
+	roots  map[string]string
+	units  map[string]string     // name to path
+	limits map[string]properties // by the unit's name
+	set    []properties          // the calls of setProperties
+	fails  error                 // what the next setProperties returns
 }
 
 func newFakeSystemd(h *hierarchies) *fakeSystemd {
-	f := &fakeSystemd{roots: map[string]string{}, units: map[string]string{}}
+	f := &fakeSystemd{roots: map[string]string{}, units: map[string]string{}, limits: map[string]properties{}}
 	for _, name := range []string{"", "name=systemd", "cpu", "cpuacct", "memory", "pids", "blkio", "devices"} {
 		if root, ok := h.roots[name]; ok {
 			f.roots[name] = root
@@ -36,7 +39,7 @@ func newFakeSystemd(h *hierarchies) *fakeSystemd {
 	return f
 }
 
-func (f *fakeSystemd) startScope(_ context.Context, u unit, pid int) error {
+func (f *fakeSystemd) startScope(_ context.Context, u unit, pid int, limits properties) error {
 	if _, ok := f.units[u.name]; ok {
 		return errTaken
 	}
@@ -50,6 +53,49 @@ func (f *fakeSystemd) startScope(_ context.Context, u unit, pid int) error {
 			return err
 		}
 	}
+	return f.apply(u.name, limits)
+}
+
+func (f *fakeSystemd) setProperties(_ context.Context, name string, limits properties) error {
+	if err := f.fails; err != nil {
+		f.fails = nil
+		return err
+	}
+	f.set = append(f.set, limits)
+	return f.apply(name, limits)
+}
+
+// apply writes the limits of a scope to the files of version 1, as systemd does.
+func (f *fakeSystemd) apply(name string, limits properties) error {
+	has := f.limits[name]
+	for _, p := range limits {
+		has.set(p.name, p.value, p.since)
+	}
+	f.limits[name] = has
+	for property, file := range map[string]string{
+		"CPUShares": "cpu/cpu.shares", "MemoryLimit": "memory/memory.limit_in_bytes", "TasksMax": "pids/pids.max", "CPUQuotaPerSecUSec": "cpu/cpu.cfs_quota_us",
+	} {
+		controller, file, _ := strings.Cut(file, "/")
+		root, ok := f.roots[controller]
+		if !ok || !limits.has(property) {
+			continue
+		}
+		value := limits.of(property).(uint64)
+		text := strconv.FormatUint(value, 10)
+		switch {
+		case value == unset && property == "TasksMax":
+			text = "max"
+		case value == unset && property == "CPUShares":
+			text = "1024"
+		case value == unset:
+			text = "-1"
+		case property == "CPUQuotaPerSecUSec":
+			text = strconv.FormatUint(value/10, 10) // of a period of 100 ms
+		}
+		if err := os.WriteFile(filepath.Join(root, f.units[name], file), []byte(text), 0); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -59,6 +105,7 @@ func (f *fakeSystemd) stopScope(ctx context.Context, name string) error {
 		return nil
 	}
 	delete(f.units, name)
+	delete(f.limits, name)
 	for _, root := range f.roots {
 		if err := removeBelow(ctx, filepath.Join(root, path)); err != nil {
 			return err
@@ -106,7 +153,7 @@ func claimScope(t *testing.T, m Maker, h *hierarchies, triple string) *Group {
 	if !ok {
 		t.Fatalf("%s is no scope", triple)
 	}
-	g, err := h.claimScope(u, m.Children)
+	g, err := h.claimScope(u, m.Children, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,10 +332,11 @@ func TestAScopeOfSystemds(t *testing.T) {
 	p := Path{Spec: fmt.Sprintf("rkttest%d.slice:rkt:app1", os.Getpid())}
 	var res *specs.LinuxResources
 	var limits []file
+	wantTasks := "infinity"
 	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 	if err != nil || strings.Contains(string(controllers), "pids") { // a container may have none
 		res = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](7)}}
-		limits = []file{{"pids", "pids.max", "7"}}
+		limits, wantTasks = []file{{"pids", "pids.max", "7"}}, "8" // with the placeholder
 	}
 	var before string
 	for range 2 { // the name is free again
@@ -307,7 +355,7 @@ func TestAScopeOfSystemds(t *testing.T) {
 		show := func(property string) string {
 			return systemctl(t, children, "show", "--value", "-p", property, unit)
 		}
-		if show("ActiveState") != "active" || show("Delegate") != "yes" || show("TasksMax") != "infinity" || show("ControlGroup") != filepath.Dir(g.Path()) {
+		if show("ActiveState") != "active" || show("Delegate") != "yes" || show("TasksMax") != wantTasks || show("ControlGroup") != filepath.Dir(g.Path()) {
 			t.Errorf("systemd says %s, %s, %s, %s", show("ActiveState"), show("Delegate"), show("TasksMax"), show("ControlGroup"))
 		}
 		if err := g.Kill(within(t, 30*time.Second)); err != nil {

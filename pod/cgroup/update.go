@@ -26,7 +26,7 @@ func (g *Group) Update(res *specs.LinuxResources) (undo func() error, err error)
 	}
 	// Allow one update at a time, because limits depend on each other, and the restoring of
 	// old limits must not undo another update. Reading and writing these files does not
-	// block.
+	// block, and a call of systemd, for an app in a scope, takes at most scopeLimit.
 	g.updating.Lock()
 	defer g.updating.Unlock()
 	undo, err = g.update(h, res)
@@ -58,15 +58,21 @@ func (g *Group) update(h *hierarchies, res *specs.LinuxResources) (undo func() e
 	if err != nil {
 		return nil, err
 	}
-	if err := g.limit(named, r); err != nil {
-		return nil, errors.Join(err, files.restore())
+	set := func() error {
+		if err := g.limit(named, r); err != nil {
+			return errors.Join(err, files.restore())
+		}
+		return nil
+	}
+	if err := g.changeScope(h, old, merged, set, files.restore); err != nil {
+		return nil, err
 	}
 	g.limits = merged
 	return func() error {
 		g.updating.Lock()
 		defer g.updating.Unlock()
 		g.limits = old
-		if err := files.restore(); err != nil {
+		if err := g.changeScope(h, merged, old, files.restore, set); err != nil {
 			return fmt.Errorf("put the limits of cgroup %s back: %w", g.Path(), err)
 		}
 		return nil

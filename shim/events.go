@@ -42,7 +42,7 @@ func (p publisher) Publish(e pod.Event) {
 }
 
 // ended tells the streams of a process that the process has ended. A terminal's stream
-// has no other sign of that (see hangup).
+// has no other sign of that (see stream.Hangup).
 func ended(e pod.Event) {
 	if io := processOf(e.Tag).stdio; io != nil {
 		io.ended()

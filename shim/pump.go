@@ -7,9 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc/stream"
 )
 
 const (
@@ -39,27 +40,13 @@ type pump struct {
 	buffers *buffers
 	own     *owner // of the stream
 	// hangup is set if src is a terminal's master; it interprets EIO.
-	hangup *hangup
+	hangup *stream.Hangup
 	wide   bool // src and dst have widePipe
 	// refused is set if splice has returned errNoSplice.
 	refused bool
 	lost    int // bytes that the file did not take since its last write that succeeded
 	// holding is set while bytes of src may be in this process's memory.
 	holding atomic.Bool
-}
-
-// hangup says when the stream of a terminal's master ends. While the process runs, EIO means that
-// no process has the terminal open at this moment; a service manager or a getty opens it again.
-// After the process's end, the stream ends with the bytes that are in the terminal: at EIO, or when
-// there are none although a background job has the terminal open. A read finds all bytes that
-// were written before it, because the kernel moves them to the master first (n_tty_read).
-type hangup struct{ ended atomic.Bool }
-
-// end is called when the process has ended. It interrupts a read of src, which then
-// checks ended.
-func (h *hangup) end(src *os.File) {
-	h.ended.Store(true)
-	_ = src.SetReadDeadline(time.Unix(1, 0))
 }
 
 // run moves the stream. If a pipe fails, the rest of the stream is thrown away.
@@ -86,8 +73,7 @@ func (p *pump) move(step func() error) error {
 		case err == nil:
 		case errors.Is(err, io.EOF):
 			return nil
-		case errors.Is(err, os.ErrDeadlineExceeded): // see hangup
-			_ = p.src.SetReadDeadline(time.Time{})
+		case stream.Resume(p.src, err):
 		default:
 			return err
 		}
@@ -298,19 +284,13 @@ func (p *pump) read(use func([]byte) error) error {
 }
 
 func (p *pump) readOnce(fd int, b []byte) (int, error) {
+	if p.hangup != nil {
+		return p.hangup.ReadOnce(fd, b)
+	}
 	for {
-		n, err := syscall.Read(fd, b)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case p.hangup != nil && (err == syscall.EIO || err == syscall.EAGAIN):
-			if p.hangup.ended.Load() {
-				return 0, nil
-			}
-			return 0, unix.EAGAIN
-		case err != nil:
-			return 0, err
+		n, err := unix.Read(fd, b)
+		if err != unix.EINTR {
+			return max(n, 0), err
 		}
-		return n, nil
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/stream"
 )
 
 // stdio connects the streams of one process with the targets that its client has named.
@@ -34,7 +35,7 @@ type stdio struct {
 	patience time.Duration // of Settle
 	sinks    []*sink
 	loggers  []*logger
-	hangup   *hangup // of a terminal
+	hangup   *stream.Hangup // of a terminal
 
 	mu      sync.Mutex
 	files   [3]*os.File // for the process; nil after it was started with them
@@ -155,7 +156,7 @@ func (s *stdio) ended() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.hangup != nil && s.console != nil {
-		s.hangup.end(s.console)
+		s.hangup.End(s.console)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/stream"
 )
 
 // clientPause is the time that a client has for opening its end of a fifo for output, before its
@@ -199,7 +200,7 @@ func (o *opener) openOutput(ctx context.Context, s *stdio, t target, own owner, 
 // openTerminal prepares for the output of a console that does not exist yet. Until clients it waits
 // for the client of a fifo.
 func (o *opener) openTerminal(ctx context.Context, s *stdio, t target, own owner, clients time.Time) error {
-	s.hangup = &hangup{}
+	s.hangup = &stream.Hangup{}
 	k := &sink{name: "nowhere"}
 	switch t.kind {
 	case toNothing: // the output must be read, or the process would block

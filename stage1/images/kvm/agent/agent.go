@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
@@ -31,29 +33,29 @@ type agent struct {
 	once     sync.Once
 	ooms     cgroup.OOMWatches // of the apps
 
+	terminals terminals
+
 	mu   sync.Mutex
 	apps map[string]*app
-	// terminals are the masters for calls that are being made.
-	terminals map[*abi.Request]*os.File
 }
 
 func newAgent(s *channel.Session) (a *agent, err error) {
 	a = &agent{
-		session:   s,
-		notices:   make(chan []byte, 64),
-		streams:   &streams{arrived: map[uint32]chan data{}},
-		network:   &guestNetwork{turn: make(chan struct{}, 1)},
-		sizing:    make(chan struct{}, 1),
-		mounting:  make(chan struct{}, 1),
-		end:       make(chan struct{}),
-		apps:      map[string]*app{},
-		terminals: map[*abi.Request]*os.File{},
+		session:  s,
+		notices:  make(chan []byte, 64),
+		streams:  newStreams(),
+		network:  &guestNetwork{turn: make(chan struct{}, 1)},
+		sizing:   make(chan struct{}, 1),
+		mounting: make(chan struct{}, 1),
+		end:      make(chan struct{}),
+		apps:     map[string]*app{},
 	}
 	a.pod, err = a.supervisor()
 	return a, err
 }
 
-// serve answers the host until it closes the channel or asks for the end.
+// serve answers the host until it closes the channel or asks for the end, or until the pod's holder has ended. Whatever
+// it was, nothing that the apps' disks have cached is lost.
 func (a *agent) serve() {
 	go func() {
 		defer a.stop()
@@ -66,14 +68,31 @@ func (a *agent) serve() {
 		}
 	}()
 	<-a.end
+	if err := a.leave(); err != nil {
+		fmt.Fprintf(os.Stderr, "agent: %v\n", err)
+	}
+}
+
+// leave ends all processes, and writes back and unmounts the disks of apps. A block device without a filesystem is written
+// back by the kernel when its last process has ended. leave may be called again.
+func (a *agent) leave() error {
+	a.pod.Stop(false)
+	return unmountRoots()
 }
 
 func (a *agent) stop() { a.once.Do(func() { close(a.end) }) }
 
+// helloTime is how long the host may take to send the first message of a stream, which it does as it opens it.
+const helloTime = 2 * time.Minute
+
 // converse serves one stream.
 func (a *agent) converse(ctx context.Context, s *channel.Stream) {
 	r := bufio.NewReader(s)
+	_ = s.SetReadDeadline(time.Now().Add(helloTime))
 	word, body, err := channel.Receive(r, channel.MaxCall)
+	if err == nil {
+		err = s.SetReadDeadline(time.Time{})
+	}
 	if err != nil {
 		_ = s.Close()
 		return
@@ -110,7 +129,8 @@ func (a *agent) notify(n abi.Notice) { a.notices <- n.Format() }
 // call is a call of the host.
 type call struct {
 	channel.Header
-	stream *channel.Stream
+	stream  *channel.Stream
+	streams []data // of the process that it makes
 }
 
 // reply sends an answer. It is no error if the host no longer listens.
@@ -156,7 +176,7 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 	case c.Run != nil:
 		return a.run(c)
 	case c.Resize != nil:
-		return a.resize(c.Resize)
+		return a.terminals.resize(c.Resize)
 	case c.Size != nil:
 		return a.changeSize(ctx, c.Size)
 	case c.Users != nil:
@@ -166,8 +186,7 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 	case c.Clock != nil:
 		return a.clock(c)
 	case c.PowerOff:
-		a.pod.Stop(false)
-		err := unmountRoots()
+		err := a.leave()
 		a.stop() // the machine ends when the call is answered
 		return err
 	case c.Call == nil:
@@ -176,9 +195,9 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 	r := c.Call
 	switch r.Entrypoint {
 	case abi.AppAdd:
-		return a.add(ctx, c)
+		return a.make(ctx, c, a.add)
 	case abi.Enter:
-		return a.enter(ctx, c)
+		return a.make(ctx, c, a.enter)
 	case abi.AppRm:
 		return a.remove(ctx, r)
 	case abi.AppStop, abi.AppStart:
@@ -205,6 +224,18 @@ func (a *agent) dispatch(ctx context.Context, c *call) error {
 		return err
 	}
 	return serve.Unsupported("entrypoint %s is not supported", r.Entrypoint)
+}
+
+// make serves a call that makes a process. It takes the streams of the process first: if the call fails at
+// whatever step, they are closed.
+func (a *agent) make(ctx context.Context, c *call, serve func(context.Context, *call) error) (err error) {
+	if c.streams, err = a.streams.takeAll(ctx, c); err != nil {
+		return err
+	}
+	if err = serve(ctx, c); err != nil {
+		closeStreams(c.streams)
+	}
+	return err
 }
 
 // closeAll closes files, some of which may be nil.

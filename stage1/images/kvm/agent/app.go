@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -15,8 +14,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
 // cgroups is the cgroup in the guest below which each app has its own.
@@ -28,9 +25,6 @@ type app struct {
 	volumes []volume
 	group   *cgroup.Group
 	oom     *cgroup.OOMWatch
-
-	mu      sync.Mutex
-	masters map[string]*os.File // terminals, by exec; of the app itself under ""
 }
 
 func (a *agent) app(name string) (*app, error) {
@@ -51,8 +45,8 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 	if spec.Linux == nil {
 		spec.Linux = &specs.Linux{}
 	}
-	p := &app{name: c.Call.App, masters: map[string]*os.File{}}
-	if p.volumes, err = makeNodes(c.Volumes); err != nil {
+	p := &app{name: c.Call.App}
+	if p.volumes, err = makeNodes(ctx, c.Volumes); err != nil {
 		return errors.Join(err, removeNodes(p.name))
 	}
 	if r := spec.Linux.Resources; r != nil {
@@ -66,11 +60,11 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 	a.mu.Unlock()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.drop(context.WithoutCancel(ctx), p))
+			err = errors.Join(err, a.drop(p))
 		}
 	}()
 	if c.Root != nil {
-		if err := mountRoot(p.name, c.Root); err != nil {
+		if err := mountRoot(ctx, p.name, c.Root); err != nil {
 			return err
 		}
 	}
@@ -91,36 +85,32 @@ func (a *agent) add(ctx context.Context, c *call) (err error) {
 	return nil
 }
 
-// drop forgets an app and removes its cgroup.
-func (a *agent) drop(ctx context.Context, p *app) error {
+// undoTime is how long the processes of an app that is dropped may take to end.
+const undoTime = time.Minute
+
+// drop forgets an app and removes its cgroup, also when the call has ended.
+func (a *agent) drop(p *app) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
+	defer cancel()
 	a.mu.Lock()
 	delete(a.apps, p.name)
 	a.mu.Unlock()
-	p.mu.Lock()
-	for _, m := range p.masters {
-		m.Close()
-	}
-	clear(p.masters)
-	p.mu.Unlock()
+	a.terminals.endAll(p.name)
 	err := errors.Join(p.oom.Close(), p.group.Kill(ctx), p.group.Remove(ctx), unmountRoot(p.name), removeNodes(p.name))
 	forgetFiles()
 	return err
 }
 
 // process makes the process of an app or exec, with its streams.
-func (a *agent) process(ctx context.Context, c *call, p *app) error {
+func (a *agent) process(ctx context.Context, c *call, p *app) (err error) {
 	r := *c.Call
 	r.Cgroup = p.group.ABI()
-	streams, err := a.streams.takeAll(ctx, c)
-	if err != nil {
-		return err
-	}
 	var made abi.Ready
 	asked := &serve.Asked{Request: &r, Made: func(r abi.Ready) { made = r }}
 	if r.Terminal {
-		err = a.withTerminal(ctx, asked, p, streams[0])
+		err = a.withTerminal(ctx, asked, c.streams[0])
 	} else {
-		err = a.withPipes(ctx, asked, streams)
+		err = a.withPipes(ctx, asked, c.streams)
 	}
 	if err != nil {
 		return err
@@ -134,80 +124,6 @@ func (a *agent) withPipes(ctx context.Context, asked *serve.Asked, streams []dat
 	}
 	defer closeAll(asked.Stdio[:]...)
 	return a.pod.Dispatch(ctx, asked)
-}
-
-func (a *agent) withTerminal(ctx context.Context, asked *serve.Asked, p *app, stream data) error {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	asked.Stdio = [3]*os.File{null, null, null}
-	err = a.pod.Dispatch(ctx, asked)
-	master := a.takeTerminal(asked.Request)
-	if err == nil && master == nil {
-		err = fmt.Errorf("app %s: the process has got no terminal", p.name)
-	}
-	if err != nil {
-		master.Close()
-		_ = stream.Close()
-		return err
-	}
-	p.mu.Lock()
-	p.masters[asked.Exec] = master
-	p.mu.Unlock()
-	go stream.feed(master, func() { master.Close() }) // the client has hung up: so does the terminal
-	go func() {
-		stream.fetch(master)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.masters[asked.Exec] == master {
-			delete(p.masters, asked.Exec)
-		}
-	}()
-	return nil
-}
-
-// keepTerminal keeps the master of the terminal for which a call has asked, until withTerminal takes it.
-func (a *agent) keepTerminal(call *abi.Request, master *os.File) error {
-	own, err := proc.Duplicate(master)
-	if err != nil {
-		return fmt.Errorf("keep the terminal: %w", err)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.terminals[call] = own
-	return nil
-}
-
-func (a *agent) takeTerminal(call *abi.Request) *os.File {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	defer delete(a.terminals, call)
-	return a.terminals[call]
-}
-
-// resize sets the size of a terminal. One that has ended has no size.
-func (a *agent) resize(r *channel.Resize) error {
-	p, err := a.app(r.App)
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m := p.masters[r.Exec]
-	if m == nil {
-		return nil
-	}
-	raw, err := m.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var sizeErr error
-	err = raw.Control(func(fd uintptr) {
-		sizeErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: r.Height, Col: r.Width})
-	})
-	return errors.Join(err, sizeErr)
 }
 
 // enter serves enter.
@@ -227,7 +143,11 @@ func (a *agent) ended(name string) {
 		return
 	}
 	p.oom.Report()
-	go func() { _ = p.group.Kill(context.Background()) }()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), undoTime)
+		defer cancel()
+		_ = p.group.Kill(ctx)
+	}()
 }
 
 // remove serves app/rm.
@@ -239,7 +159,7 @@ func (a *agent) remove(ctx context.Context, r *abi.Request) error {
 	if err != nil {
 		return nil // it is gone
 	}
-	return a.drop(ctx, p)
+	return a.drop(p)
 }
 
 // signal serves app/signal.

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,11 +40,11 @@ func boot() (*os.File, error) {
 			return nil, err
 		}
 	}
-	found, err := newDevices()
+	found, err := newDevices(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	defer found.Close()
+	defer found.close()
 	if err := loadModules(); err != nil {
 		return nil, err
 	}
@@ -54,11 +56,11 @@ func boot() (*os.File, error) {
 
 // join mounts what the machine has of its pod, whose shares the host may plug in at the same time.
 func join() error {
-	found, err := newDevices()
+	found, err := newDevices(context.Background())
 	if err != nil {
 		return err
 	}
-	defer found.Close()
+	defer found.close()
 	for tag, target := range map[string]string{channel.RootsTag: channel.GuestRoots, channel.ShareTag: channel.GuestShare} {
 		err := mount("virtiofs", tag, target, unix.MS_NODEV, "")
 		for errors.Is(err, unix.EINVAL) { // the kernel knows no such share yet
@@ -181,32 +183,52 @@ func loopbackUp() error {
 // app that was removed, virtiofsd keeps it open, and its blocks are not free.
 func forgetFiles() { _ = os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0) }
 
-// devices hears of the devices that the kernel finds.
-type devices struct{ *os.File }
+// deviceTime is how long the kernel may take to find a device that the host has plugged in. An emulated machine on a
+// busy host takes a minute.
+const deviceTime = 5 * time.Minute
 
-// newDevices begins to listen. Devices that are found later are events.
-func newDevices() (devices, error) {
+// devices hears of the devices that the kernel finds.
+type devices struct {
+	*os.File
+	ctx  context.Context
+	stop context.CancelFunc
+}
+
+// newDevices begins to listen, until ctx ends or deviceTime has passed. Devices that are found later are events.
+func newDevices(ctx context.Context) (*devices, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1})
+		if err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1}); err != nil {
+			unix.Close(fd)
+		}
 	}
 	if err != nil {
-		return devices{}, fmt.Errorf("listen for devices: %w", err)
+		return nil, fmt.Errorf("listen for devices: %w", err)
 	}
-	return devices{os.NewFile(uintptr(fd), "devices")}, nil
+	d := &devices{File: os.NewFile(uintptr(fd), "devices")}
+	d.ctx, d.stop = context.WithTimeoutCause(ctx, deviceTime, fmt.Errorf("it is not there after %s", deviceTime))
+	context.AfterFunc(d.ctx, func() { d.File.Close() })
+	return d, nil
 }
 
-// next waits for the next event. One that was lost is an event, too. Close ends the wait.
-func (d devices) next() error {
-	if _, err := d.Read(make([]byte, 4096)); err != nil && !errors.Is(err, unix.ENOBUFS) {
-		return fmt.Errorf("wait for a device: %w", err)
+// next waits for the next event. One that was lost is an event, too.
+func (d *devices) next() error {
+	_, err := d.Read(make([]byte, 4096))
+	switch {
+	case err == nil || errors.Is(err, unix.ENOBUFS):
+		return nil
+	case d.ctx.Err() != nil:
+		err = context.Cause(d.ctx)
 	}
-	return nil
+	return fmt.Errorf("wait for a device: %w", err)
 }
+
+// close ends the listening.
+func (d *devices) close() { d.stop() }
 
 // openPort opens the virtio-serial port of a name. The host tells the guest of its ports after
 // the module was loaded.
-func openPort(found devices, name string) (*os.File, error) {
+func openPort(found *devices, name string) (*os.File, error) {
 	for {
 		ports, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
 		for _, p := range ports {

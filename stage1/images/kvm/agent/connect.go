@@ -4,13 +4,19 @@ import (
 	"context"
 	"io"
 	"net"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
+// connectTime is how long a server in the machine may take to accept a connection, as on the host's side.
+const connectTime = 30 * time.Second
+
 // connect carries a stream of the host to a server in the machine.
 func (a *agent) connect(ctx context.Context, d data, address string) {
 	defer d.Close()
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
 	var conn *net.TCPConn
 	err := a.network.within(func() (err error) { // a socket stays in the namespace of the thread that makes it
 		conn, err = dial(ctx, address)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,10 +18,10 @@ import (
 )
 
 // mountRoot mounts the disks of an app and what is made of them.
-func mountRoot(app string, r *channel.Root) error {
+func mountRoot(ctx context.Context, app string, r *channel.Root) error {
 	dir := filepath.Join(channel.GuestDisks, app)
 	for i := range r.Disks {
-		if err := mountDisk(filepath.Join(dir, strconv.Itoa(i)), &r.Disks[i]); err != nil {
+		if err := mountDisk(ctx, filepath.Join(dir, strconv.Itoa(i)), &r.Disks[i]); err != nil {
 			return err
 		}
 	}
@@ -55,11 +56,11 @@ func mountRoot(app string, r *channel.Root) error {
 }
 
 // mountDisk mounts a disk.
-func mountDisk(path string, d *channel.Disk) error {
+func mountDisk(ctx context.Context, path string, d *channel.Disk) error {
 	if err := needKind(d.Type); err != nil {
 		return err
 	}
-	device, err := findDisk(d.Serial)
+	device, err := findDisk(ctx, d.Serial)
 	if err != nil {
 		return err
 	}
@@ -86,15 +87,15 @@ func needKind(kind string) error {
 }
 
 // findDisk waits until the disk with a serial number can be opened, and returns the path of its device.
-func findDisk(serial string) (string, error) {
+func findDisk(ctx context.Context, serial string) (string, error) {
 	if err := loadLater("virtio_blk"); err != nil {
 		return "", err
 	}
-	found, err := newDevices()
+	found, err := newDevices(ctx)
 	if err != nil {
 		return "", err
 	}
-	defer found.Close()
+	defer found.close()
 	for {
 		serials, _ := filepath.Glob("/sys/block/vd*/serial")
 		for _, path := range serials {
@@ -112,7 +113,7 @@ func findDisk(serial string) (string, error) {
 			}
 		}
 		if err := found.next(); err != nil {
-			return "", err
+			return "", fmt.Errorf("disk %s: %w", serial, err)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (a *agent) supervisor() (*supervisor.Supervisor, error) {
 		Children:    proc.NewChildren(),                                   // reaps, as process 1 has to
 		Record:      func(_, _ string, _ abi.Status) error { return nil }, // the host does, when it has the notice
 		Notify:      a.passOn,
-		Console:     a.keepTerminal,
+		Console:     a.terminals.keep,
 		Log:         os.Stderr, // the console, which the host keeps
 		HolderEnded: a.holderEnded,
 	})
@@ -27,6 +27,7 @@ func (a *agent) supervisor() (*supervisor.Supervisor, error) {
 
 // passOn passes a notice of the supervisor on.
 func (a *agent) passOn(n abi.Notice) {
+	a.terminals.end(processID{n.App, n.Exec})
 	if n.Exec == "" {
 		a.ended(n.App)
 	}

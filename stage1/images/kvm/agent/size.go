@@ -22,12 +22,11 @@ func (a *agent) changeSize(ctx context.Context, size *channel.Size) error {
 	if err := loadLater("virtio_mem"); err != nil {
 		return fmt.Errorf("load the driver of memory: %w", err)
 	}
-	found, err := newDevices()
+	found, err := newDevices(ctx)
 	if err != nil {
 		return err
 	}
-	defer found.Close()
-	defer context.AfterFunc(ctx, func() { found.Close() })()
+	defer found.close()
 	for n := 1; n < size.CPUs; { // the first is always online
 		err := setOnline(n, "1")
 		switch {
@@ -38,7 +37,7 @@ func (a *agent) changeSize(ctx context.Context, size *channel.Size) error {
 		default:
 			// The kernel has not found it yet.
 			if err := found.next(); err != nil {
-				return errors.Join(fmt.Errorf("processor %d: %w", n, err), context.Cause(ctx))
+				return fmt.Errorf("processor %d: %w", n, err)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
@@ -19,8 +20,16 @@ type data struct {
 
 // streams has the data streams until calls take them.
 type streams struct {
+	// limit is how long a stream waits for its call, and a call for its streams. The host opens the streams
+	// of a process, starts its proxy, and then makes the call.
+	limit time.Duration
+
 	mu      sync.Mutex
 	arrived map[uint32]chan data
+}
+
+func newStreams() *streams {
+	return &streams{limit: 2 * time.Minute, arrived: map[uint32]chan data{}}
 }
 
 func (s *streams) slot(n uint32) chan data {
@@ -32,20 +41,38 @@ func (s *streams) slot(n uint32) chan data {
 	return s.arrived[n]
 }
 
-func (s *streams) put(n uint32, d data) { s.slot(n) <- d }
+func (s *streams) forget(n uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.arrived, n)
+}
+
+// put keeps a stream that has arrived. The host may have given up its call, before or after.
+func (s *streams) put(n uint32, d data) {
+	slot := s.slot(n)
+	slot <- d
+	time.AfterFunc(s.limit, func() {
+		select {
+		case <-slot:
+			s.forget(n)
+			_ = d.Close()
+		default: // it was taken
+		}
+	})
+}
 
 // take waits for a stream, because the host's messages on different streams may be read in
 // any order.
 func (s *streams) take(ctx context.Context, n uint32) (d data, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("stream %d has not arrived within %s", n, s.limit))
+	defer cancel()
 	slot := s.slot(n)
 	select {
 	case d = <-slot:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	s.mu.Lock()
-	delete(s.arrived, n)
-	s.mu.Unlock()
+	s.forget(n)
 	return d, err
 }
 
@@ -103,10 +130,10 @@ func (d data) pour(to io.Writer) {
 	}
 }
 
-// fetch sends what a file has to the host, until its end.
-func (d data) fetch(from *os.File) {
-	_, _ = io.Copy(struct{ io.Writer }{d}, from)
-	from.Close()
+// fetch sends what from has to the host, until its end or until the host takes no more. It then calls done.
+func (d data) fetch(from io.Reader, done func()) {
+	_, _ = io.Copy(struct{ io.Writer }{d}, struct{ io.Reader }{from})
+	done()
 	_ = d.Close()
 }
 
@@ -137,7 +164,7 @@ func pipes(streams []data) (files [3]*os.File, err error) {
 		case i == 0:
 			go d.feed(ends[i], func() { ends[i].Close() })
 		default:
-			go d.fetch(ends[i])
+			go d.fetch(ends[i], func() { ends[i].Close() })
 		}
 	}
 	return files, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,9 +20,9 @@ type volume struct {
 
 // makeNodes makes the nodes of an app's volumes. Supervisor and app see them at other paths, by bind
 // mounts: a node in the app's root, which is in the share, could not be opened.
-func makeNodes(list []channel.Volume) (all []volume, err error) {
+func makeNodes(ctx context.Context, list []channel.Volume) (all []volume, err error) {
 	for _, v := range list {
-		device, err := findDisk(v.Serial)
+		device, err := findDisk(ctx, v.Serial)
 		if err != nil {
 			return all, err
 		}

@@ -8,6 +8,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Device is a device that was added to a machine. No two devices of a machine are equal.
@@ -50,15 +53,80 @@ type function struct {
 	remove func(context.Context) error // what is behind it
 }
 
-// backend makes what is behind a function, and returns the properties of the function and what removes it again.
-type backend func(ctx context.Context, id string) (properties map[string]any, remove func(context.Context) error, err error)
+// backend is what is behind a function.
+type backend struct {
+	file *os.File // for QEMU; add closes it
+	// open makes the backend, and returns the properties of the function and what removes the backend again.
+	open func(ctx context.Context, id string) (properties map[string]any, remove func(context.Context) error, err error)
+}
 
-// add plugs a device in. The guest looks for it when its first function is there, so that is added last.
+// qemuTime is how long QEMU may take for a change of the machine, and undoTime how long for its undo, which the guest may
+// have to allow.
+const (
+	qemuTime = time.Minute
+	undoTime = time.Minute
+)
+
+// limited returns the context of a change of the machine.
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, qemuTime, fmt.Errorf("QEMU has not done it within %s", qemuTime))
+}
+
+// add plugs a device in. files are those that the backends send to QEMU.
+//
+// If ctx ends, QEMU may be at work on a command. plug then goes on without the caller, with copies of the files: it
+// applies QEMU's answer, or ends with QEMU. The port is taken until then.
 func (m *machine) add(ctx context.Context, kind string, backends ...backend) (Device, error) {
 	id, n, err := m.reserve(kind)
 	if err != nil {
+		closeFiles(backends)
 		return "", err
 	}
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	answered := make(chan error)
+	left := make(chan struct{})
+	go func() {
+		err := m.plug(context.WithoutCancel(ctx), id, n, backends)
+		closeFiles(backends)
+		select {
+		case answered <- err:
+		case <-left:
+			if err == nil {
+				m.takeBack(id)
+			}
+		}
+	}()
+	select {
+	case err = <-answered:
+	case <-ctx.Done():
+		close(left)
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return "", err
+	}
+	return id, nil
+}
+
+func closeFiles(backends []backend) {
+	for _, b := range backends {
+		b.file.Close()
+	}
+}
+
+// takeBack removes a device whose caller has left. If the guest keeps it, it keeps its port, too.
+func (m *machine) takeBack(id Device) {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
+	defer cancel()
+	if err := m.RemoveDevice(ctx, id); err != nil && !closed(m.qmp.done) {
+		fmt.Fprintf(m.config.Log, "a device that is no longer wanted: %v\n", err)
+	}
+}
+
+// plug plugs a reserved device in. The guest looks for it when its first function is there, so that is added last. After an error
+// nothing of it is left.
+func (m *machine) plug(ctx context.Context, id Device, n int, backends []backend) (err error) {
 	functions := make([]function, len(backends))
 	for i := len(backends) - 1; i >= 0; i-- {
 		f := &functions[i]
@@ -67,7 +135,7 @@ func (m *machine) add(ctx context.Context, kind string, backends ...backend) (De
 			f.id += "-" + strconv.Itoa(i)
 		}
 		var properties map[string]any
-		if properties, f.remove, err = backends[i](ctx, f.id); err == nil {
+		if properties, f.remove, err = backends[i].open(ctx, f.id); err == nil {
 			properties["id"], properties["bus"] = f.id, port(n)
 			if len(backends) > 1 {
 				properties["addr"], properties["multifunction"] = "0."+strconv.Itoa(i), true
@@ -75,21 +143,18 @@ func (m *machine) add(ctx context.Context, kind string, backends ...backend) (De
 			if err = m.qmp.execute(ctx, "device_add", properties, nil); err == nil {
 				continue
 			}
-			if ctx.Err() != nil { // without an answer the function may be there
-				return "", err
-			}
 			err = errors.Join(err, f.remove(ctx))
 		}
 		for _, added := range functions[i+1:] { // the guest does not know of them
 			err = errors.Join(err, m.qmp.unplug(ctx, added.id), added.remove(ctx))
 		}
 		m.release(id)
-		return "", err
+		return err
 	}
 	m.mu.Lock()
 	m.devices[id].functions = functions
 	m.mu.Unlock()
-	return id, nil
+	return nil
 }
 
 // reserve returns the id of a new device and its port.
@@ -118,9 +183,13 @@ func (m *machine) AddNIC(ctx context.Context, n NIC) (Device, error) {
 	if m.config.Type == MicroVM {
 		return m.findNIC(n)
 	}
-	id, err := m.add(ctx, "nic", func(ctx context.Context, id string) (map[string]any, func(context.Context) error, error) {
+	tap, err := proc.Duplicate(n.Tap)
+	if err != nil {
+		return "", fmt.Errorf("add a network interface: %w", err)
+	}
+	id, err := m.add(ctx, "nic", backend{tap, func(ctx context.Context, id string) (map[string]any, func(context.Context) error, error) {
 		netdev := "net-" + id
-		if err := m.qmp.executeWith(ctx, "getfd", map[string]any{"fdname": netdev}, nil, n.Tap); err != nil {
+		if err := m.qmp.executeWith(ctx, "getfd", map[string]any{"fdname": netdev}, nil, tap); err != nil {
 			return nil, nil, err
 		}
 		remove := func(ctx context.Context) error {
@@ -135,7 +204,7 @@ func (m *machine) AddNIC(ctx context.Context, n NIC) (Device, error) {
 			properties["host_mtu"] = n.MTU
 		}
 		return properties, remove, nil
-	})
+	}})
 	if err != nil {
 		return "", fmt.Errorf("add a network interface: %w", err)
 	}
@@ -157,9 +226,15 @@ func (m *machine) AddDisks(ctx context.Context, disks ...Disk) (Device, error) {
 		if len(d.Serial) > maxSerial || strings.ContainsRune(d.Serial, 0) {
 			return "", fmt.Errorf("add a disk: the serial number %q is not possible", d.Serial)
 		}
-		backends = append(backends, func(ctx context.Context, id string) (map[string]any, func(context.Context) error, error) {
+		own, err := proc.Duplicate(d.File)
+		if err != nil {
+			closeFiles(backends)
+			return "", fmt.Errorf("add a disk: %w", err)
+		}
+		d.File = own
+		backends = append(backends, backend{own, func(ctx context.Context, id string) (map[string]any, func(context.Context) error, error) {
 			return m.openDisk(ctx, id, d)
-		})
+		}})
 	}
 	id, err := m.add(ctx, "disk", backends...)
 	if err != nil {
@@ -208,23 +283,35 @@ func (m *machine) RemoveDevice(ctx context.Context, id Device) error {
 	}
 	d, err := m.leave(id)
 	if err == nil {
-		var ids []string
-		for _, f := range d.functions {
-			ids = append(ids, f.id)
-		}
-		if err = m.qmp.unplug(ctx, ids...); err != nil {
-			m.stay(id)
-		} else {
-			m.release(id)
-			for _, f := range d.functions {
-				err = errors.Join(err, f.remove(ctx))
-			}
-		}
+		err = m.unplug(ctx, id, d)
 	}
 	if err != nil {
 		return fmt.Errorf("remove device %s: %w", id, err)
 	}
 	return nil
+}
+
+// unplug removes a device. If the guest keeps it, the device stays, and can be removed later. What is behind it is removed
+// also if ctx ends.
+func (m *machine) unplug(ctx context.Context, id Device, d *device) error {
+	waiting, cancel := limited(ctx)
+	defer cancel()
+	var ids []string
+	for _, f := range d.functions {
+		ids = append(ids, f.id)
+	}
+	if err := m.qmp.unplug(waiting, ids...); err != nil {
+		m.stay(id)
+		return err
+	}
+	m.release(id)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	var err error
+	for _, f := range d.functions {
+		err = errors.Join(err, f.remove(undo))
+	}
+	return err
 }
 
 // leave begins the removal of a device.

@@ -281,6 +281,9 @@ func (m *monitor) executeWith(ctx context.Context, name string, arguments, resul
 	m.waiting[id] = c
 	m.mu.Unlock()
 	if err := m.send(ctx, command{name, arguments, id}, files); err != nil {
+		m.mu.Lock()
+		delete(m.waiting, id) // QEMU has no such command to answer
+		m.mu.Unlock()
 		return fmt.Errorf("QEMU's command %s: %w", name, err)
 	}
 	select {

@@ -51,6 +51,8 @@ func (l *commandLine) size(c *Config) {
 func mebibytes(n int64) string { return strconv.FormatInt(n/mebibyte, 10) + "M" }
 
 func (m *machine) Resize(ctx context.Context, cpus int, memory int64) error {
+	ctx, cancel := limited(ctx)
+	defer cancel()
 	switch {
 	case cpus < m.config.CPUs || cpus > max(m.config.CPUs, m.config.MaxCPUs):
 		return fmt.Errorf("resize the machine: it cannot have %d processors", cpus)
@@ -109,6 +111,8 @@ func (m *machine) addCPUs(ctx context.Context, want int) error {
 }
 
 func (m *machine) Size(ctx context.Context) (cpus int, memory int64, err error) {
+	ctx, cancel := limited(ctx)
+	defer cancel()
 	var threads []struct{}
 	if err := m.qmp.execute(ctx, "query-cpus-fast", nil, &threads); err != nil {
 		return 0, 0, fmt.Errorf("ask for the size of the machine: %w", err)

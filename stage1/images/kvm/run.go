@@ -93,7 +93,8 @@ func servePod(ready, errorFile *os.File) (err error) {
 	server := p.supervisor.Server(sync.OnceFunc(func() { close(stopped) }))
 	serving.Go(func() { server.Serve(ctx, listener.File) })
 	select {
-	case <-sigterm:
+	case <-sigterm: // as when the host shuts down: the machine has cached what its disks do not have
+		p.supervisor.Stop(ctx, false)
 	case <-stopped:
 	case <-p.supervisor.Ended(): // the agent has closed the channel, or has sent what it never sends
 		err = errors.Join(errors.New("the machine has ended"), p.supervisor.Why())

@@ -30,6 +30,8 @@ type app struct {
 	disks []*disk // that its root is made of; without any, that is in the share
 	made  *channel.Root
 	hooks *hooks
+	// writes is set if it may write a disk of the machine.
+	writes bool
 
 	volumes []*volumeDisk
 
@@ -132,6 +134,8 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	if err := s.attach(ctx, a, spec.volumes); err != nil {
 		return err
 	}
+	a.writes = slices.ContainsFunc(a.disks, func(d *disk) bool { return !d.ReadOnly }) ||
+		slices.ContainsFunc(spec.volumes, func(v *volume) bool { return !v.readOnly })
 	if a.files, err = s.Share.Add(dir, binds); err != nil {
 		return fmt.Errorf("share the files of app %s: %w", a.name, err)
 	}
@@ -208,7 +212,7 @@ func (s *Supervisor) enter(ctx context.Context, a *app, c *serve.Asked) error {
 	case s.stopping:
 		err = errStopping
 	case c.Exec == "" || a.execs[c.Exec] != nil:
-		err = serve.Precondition("exec %q of app %s: there is one of that id already, or it is no id", c.Exec, a.name)
+		err = noExecID(a, c.Exec)
 	case a.main.hasEnded():
 		err = serve.Precondition("app %s: cannot execute a program in a stopped process", a.name)
 	default:
@@ -230,13 +234,10 @@ func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, h chan
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	if c.Exec == "" {
-		a.main = p
-	} else {
-		a.execs[c.Exec] = p
+	if err := s.register(p); err != nil {
+		p.drop()
+		return err
 	}
-	s.mu.Unlock()
 	defer func() {
 		if err != nil {
 			s.mu.Lock()
@@ -250,7 +251,10 @@ func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, h chan
 	ready := false
 	h.Streams = p.numbers()
 	_, err = s.ask(ctx, h, func(pid int) error {
-		p.inside, ready = pid, true
+		s.mu.Lock()
+		p.inside = pid
+		s.mu.Unlock()
+		ready = true
 		return nil
 	})
 	switch {
@@ -271,6 +275,25 @@ func (s *Supervisor) process(ctx context.Context, c *serve.Asked, a *app, h chan
 		return errors.Join(err, s.undo(context.WithoutCancel(ctx), p))
 	}
 	c.Ready(p.commit())
+	return nil
+}
+
+func noExecID(a *app, exec string) error {
+	return serve.Precondition("exec %q of app %s: there is one of that id already, or it is no id", exec, a.name)
+}
+
+// register adds a process to its app. Another call may have registered an exec of that id since enter has looked.
+func (s *Supervisor) register(p *process) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case p.exec == "":
+		p.app.main = p
+	case p.app.execs[p.exec] != nil:
+		return noExecID(p.app, p.exec)
+	default:
+		p.app.execs[p.exec] = p
+	}
 	return nil
 }
 
@@ -349,8 +372,9 @@ func (s *Supervisor) remove(ctx context.Context, a *app, r *abi.Request) error {
 	return err
 }
 
-// stop serves stop: it ends every process of the pod. The machine ends after the answer.
-func (s *Supervisor) stop(ctx context.Context, force bool) error {
+// Stop ends every process of the pod, and then the connection to its machine. Unless it is forced, the machine first writes back
+// what it has cached, for stopTime at the most.
+func (s *Supervisor) Stop(ctx context.Context, force bool) {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
@@ -365,7 +389,6 @@ func (s *Supervisor) stop(ctx context.Context, force bool) error {
 	_ = s.Session.Close() // ends the calls that make a process
 	s.making.Wait()
 	s.EndAll()
-	return nil
 }
 
 // stopTime is how long a machine has to end its apps and to write back what it has cached for their disks. Stage 0 waits
@@ -379,7 +402,7 @@ func (s *Supervisor) stopTime() time.Duration {
 		default:
 			continue // it has written nothing
 		}
-		if slices.ContainsFunc(a.disks, func(d *disk) bool { return !d.ReadOnly }) {
+		if a.writes {
 			return 8 * time.Second
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc/stream"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/network"
 )
@@ -53,15 +54,21 @@ func (f *forwarder) end() {
 
 func (f *forwarder) accept(s *Supervisor, l net.Listener) {
 	slots := make(chan struct{}, maxForwards)
+	var backoff stream.Backoff
 	for {
 		slots <- struct{}{}
 		conn, err := l.Accept()
+		if stream.Temporary(err) && backoff.Wait(s.ctx) == nil {
+			<-slots
+			continue
+		}
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
 				fmt.Fprintf(s.Log, "ports of the pod are no longer forwarded: %v\n", err)
 			}
 			return
 		}
+		backoff.Reset()
 		f.serving.Go(func() {
 			defer func() { <-slots }()
 			s.forward(conn.(*net.TCPConn))

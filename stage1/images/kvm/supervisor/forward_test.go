@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -101,5 +102,31 @@ func TestAConnectionEndsWithThePod(t *testing.T) {
 	}
 	if text, err := io.ReadAll(conn); len(text) > 0 {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// shortListener has no descriptors for its first connections.
+type shortListener struct {
+	accepts int
+	errs    []error
+}
+
+func (l *shortListener) Accept() (net.Conn, error) {
+	l.accepts++
+	if l.accepts <= len(l.errs) {
+		return nil, &net.OpError{Op: "accept", Err: l.errs[l.accepts-1]}
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *shortListener) Close() error   { return nil }
+func (l *shortListener) Addr() net.Addr { return nil }
+
+func TestForwardingOutlivesAWantOfDescriptors(t *testing.T) {
+	var log bytes.Buffer
+	l := &shortListener{errs: []error{unix.EMFILE, unix.ENFILE, unix.ECONNABORTED}}
+	(&forwarder{}).accept(&Supervisor{Config: Config{Log: &log}, ctx: t.Context()}, l)
+	if l.accepts != 4 || log.Len() != 0 {
+		t.Errorf("it has ended after %d connections: %s", l.accepts, log.String())
 	}
 }

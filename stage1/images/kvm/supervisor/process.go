@@ -31,7 +31,7 @@ type process struct {
 	exec    string
 	proxy   *proc.Child
 	release *os.File // ends the proxy when it is closed
-	inside  int      // pid in the machine
+	inside  int      // pid in the machine; guarded by Supervisor.mu
 	streams []*channel.Stream
 	files   []*os.File // the host's ends of the streams, in the same order; both nil for /dev/null
 	carried sync.WaitGroup

@@ -195,7 +195,8 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 	}
 	switch c.Entrypoint {
 	case abi.Stop:
-		return s.stop(ctx, c.Force)
+		s.Stop(ctx, c.Force) // the machine ends after the answer
+		return nil
 	case abi.AppAdd:
 		return s.add(ctx, c)
 	case abi.Network:

@@ -365,6 +365,37 @@ func TestStopEndsEverything(t *testing.T) {
 	}
 }
 
+func TestAMachineWritesBackBeforeItsEndUnlessThatIsForced(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		w := newWorld(t)
+		p := w.add("a")
+		asked := make(chan bool, 1)
+		w.guest.on(abi.Run, func(s *channel.Stream, h *channel.Header) { // stands for all calls without an entrypoint
+			asked <- h.PowerOff
+			succeed(s, h)
+		})
+		w.s.Stop(t.Context(), force)
+		if got := len(asked) == 1 && <-asked; got == force {
+			t.Errorf("forced %t: the machine writes back: %t", force, got)
+		}
+		if !p.hasEnded() {
+			t.Errorf("forced %t: an app is left", force)
+		}
+	}
+}
+
+func TestTwoExecsOfOneIDAreNotBothRegistered(t *testing.T) {
+	a := &app{name: "a", execs: map[string]*process{}}
+	s := &Supervisor{}
+	first := &process{app: a, exec: "x"}
+	if err := s.register(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.register(&process{app: a, exec: "x"}); serve.CodeOf(err) != abi.ExitFailedPrecondition || a.execs["x"] != first {
+		t.Errorf("the second one: %v", err)
+	}
+}
+
 func TestTheMachineCannotReplaceAPlaceForMounts(t *testing.T) {
 	w := newWorld(t)
 	files := w.add("a").app.files

@@ -32,16 +32,17 @@ const collected = `NotRecorded|OrdinaryBundles|LivingShims|DiesAtAnyStep|Cgroup`
 const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|AnUpdateThat|Metrics|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds|InScopesCount` +
 	`|CgroupsPath|ACgroupOf|OOM|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
 	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI` +
-	`|DebugsAContainerWithout|DebugsAContainerInA|TwoDebugApps`
+	`|DebugsAContainerWithout|DebugsAContainerInA|TwoDebugApps` +
+	`|IsInARootCgroup|ReachesNoCgroup|CgroupsOfBothVersions|NoMountOfTheHosts|AsTheHostHasMountedIt`
 
 // oneOfEach selects one case for each feature that works differently on version 2 or with
 // systemd: membership and scopes, limits, their changes, statistics, devices, the freezer, OOM,
-// the number of processes, killing, and the remains of systemd-nspawn. Limits, the freezer,
+// the number of processes, killing, isolation, and the remains of systemd-nspawn. Limits, the freezer,
 // statistics, OOM and killing are the shim's, for every stage1, so these cases have one column
 // each. The stage1s put processes into cgroups, and allow devices, each in its own way.
 const oneOfEach = `NspawnMakes|CgroupsOfItsOwn/native|BelowACgroup/cgroupfs/native|BelowACgroup/systemd/oci|CgroupsPath/oci` +
 	`|ScopeOfSystemds|TestUpdate/native|MetricsOf/nspawn|OnlyDevices|PauseAndResume/nspawn|AnOOMIsPublished/native` +
-	`|LimitOfProcesses/native|TaskKillAll/oci`
+	`|LimitOfProcesses/native|TaskKillAll/oci|ReachesNoCgroup/native`
 
 // pods selects the features of pods: all of them with systemd's cgroups, which a kubelet uses
 // if systemd runs, and those about cgroups with the kubelet's own driver.
@@ -62,7 +63,7 @@ func allSuites() []testSuite {
 		{name: "stage1/images/native", run: "Cgroup", short: "Cgroup"},
 		{name: "stage1/images/native/fork", run: "Cgroup|Frozen", short: "Cgroup"},
 		{name: "stage1/images/native/container", run: "Cgroup|MountOfTheHost|SharedSuperblocks|InAUserNamespace|InItsUserNamespace", short: "Cgroup|MountOfTheHost"},
-		{name: "stage1/images/nspawn", run: "CloneWouldHaveLeft|NotAskedFor|PIDNamespace|HooksSee", short: "CloneWouldHaveLeft"},
+		{name: "stage1/images/nspawn", run: "CloneWouldHaveLeft|NotAskedFor|PIDNamespace|HooksSee|SysfsOfANew", short: "CloneWouldHaveLeft"},
 		{name: "pod", run: limitsOfApps, short: "ResourcesThat|OOM|Watches"},
 		{name: "pod/disk", run: collected, short: "NotRecorded"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},

@@ -262,7 +262,7 @@ func TestTheHierarchiesAreInTheListOfMounts(t *testing.T) {
 	}
 	twice := text + "38 30 0:29 / /sys/fs/cgroup/again rw - cgroup none rw,devices\n"
 	for what, wanted := range map[string][]string{"those of the kernel": wanted, "others": append(wanted, "pids", "rdma")} {
-		if roots, err := parseRoots(strings.NewReader(twice), wanted); err != nil || !maps.Equal(roots, want) {
+		if roots, err := parseRoots(strings.NewReader(twice), wanted, anywhere); err != nil || !maps.Equal(roots, want) {
 			t.Errorf("%s are wanted: they are %v (%v), want %v", what, roots, err, want)
 		}
 	}
@@ -273,7 +273,7 @@ func TestTheListOfMountsIsReadAsFarAsTheHierarchies(t *testing.T) {
 	head := "31 30 0:27 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n33 30 0:29 / /sys/fs/cgroup/devices rw - cgroup none rw,devices\n"
 	rest := strings.NewReader(strings.Repeat("60 20 0:40 / /a/pod rw - overlay overlay lowerdir=/a:/b\n", 10_000))
 	whole := rest.Len()
-	if roots, err := parseRoots(io.MultiReader(strings.NewReader(head), rest), []string{"devices", "name=systemd"}); err != nil || len(roots) != 2 {
+	if roots, err := parseRoots(io.MultiReader(strings.NewReader(head), rest), []string{"devices", "name=systemd"}, anywhere); err != nil || len(roots) != 2 {
 		t.Fatalf("%v, %v", roots, err)
 	}
 	if read := whole - rest.Len(); read > 4096 { // the buffer
@@ -284,8 +284,19 @@ func TestTheListOfMountsIsReadAsFarAsTheHierarchies(t *testing.T) {
 // Network plugins mount cgroup2 beside version 1, in a directory of their own.
 func TestTheUnifiedHierarchyIsFoundWhereAPluginMountsIt(t *testing.T) {
 	text := "33 30 0:29 / /sys/fs/cgroup/devices rw - cgroup none rw,devices\n41 20 0:30 / /run/plugin/cgroupv2 rw - cgroup2 none rw\n"
-	roots, err := parseRoots(strings.NewReader(text), []string{"devices", ""})
+	roots, err := parseRoots(strings.NewReader(text), []string{"devices", ""}, anywhere)
 	if err != nil || roots[""] != "/run/plugin/cgroupv2" {
 		t.Errorf("%v, %v", roots, err)
+	}
+}
+
+func anywhere(string, string) bool { return true }
+
+// A network plugin may mount version 2 at a place of its own, and hide the usual one.
+func TestAMountThatAnotherOneHidesIsNotTheRootOfAHierarchyOnVersion1(t *testing.T) {
+	const text = "30 20 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n31 20 0:26 / /run/my\\040plugin/cgroup\\0402 rw - cgroup2 cgroup2 rw\n"
+	roots, err := parseRoots(strings.NewReader(text), []string{""}, func(_, dir string) bool { return dir != "/sys/fs/cgroup/unified" })
+	if want := map[string]string{"": "/run/my plugin/cgroup 2"}; err != nil || !maps.Equal(roots, want) {
+		t.Errorf("%v, %v; want %v", roots, err, want)
 	}
 }

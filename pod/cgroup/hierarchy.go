@@ -104,20 +104,20 @@ func (h *hierarchies) usualRoots(names []string) bool {
 		return false
 	}
 	defer f.Close()
-	roots, err := parseRoots(f, names)
+	roots, err := parseRoots(f, names, visible)
 	if err != nil {
 		return false
-	}
-	for name, dir := range roots {
-		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil || int64(st.Type) != magic(name) {
-			return false // another mount hides it
-		}
 	}
 	h.unified = roots[unifiedName]
 	delete(roots, unifiedName)
 	h.roots = roots
 	return roots["devices"] != ""
+}
+
+// visible reports whether no other mount hides the hierarchy that is mounted at dir.
+func visible(name, dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && int64(st.Type) == magic(name)
 }
 
 // magic returns the type of the file system of a hierarchy of a host with version 1.
@@ -145,9 +145,9 @@ func namesIn(own []byte) (names []string) {
 // parseRoots finds in a text of the form of mountinfo (proc_pid_mountinfo(5)) the directories of
 // hierarchies, and reads no further when it has those that are wanted: hosts mount them at boot, and
 // each pod adds mounts, of which the kernel makes the text when it is read. It makes no garbage of other
-// lines. Of several mounts of a hierarchy the first one below usualRoot counts, as with the library,
-// or else the first one of the whole hierarchy.
-func parseRoots(mountinfo io.Reader, wanted []string) (map[string]string, error) {
+// lines. Of several mounts of a hierarchy that are usable the first one below usualRoot counts, as with the
+// library, or else the first one of the whole hierarchy.
+func parseRoots(mountinfo io.Reader, wanted []string, usable func(name, dir string) bool) (map[string]string, error) {
 	roots, elsewhere := map[string]string{}, map[string]string{}
 	missing := func(name string) bool { return roots[name] == "" }
 	for r := bufio.NewReader(mountinfo); slices.ContainsFunc(wanted, missing); {
@@ -171,7 +171,7 @@ func parseRoots(mountinfo io.Reader, wanted []string) (map[string]string, error)
 		if len(fields) < 5 {
 			continue
 		}
-		within, dir := fields[3], fields[4]
+		within, dir := fields[3], unescaped.Replace(fields[4])
 		to := roots
 		if filepath.Dir(dir) != usualRoot {
 			if to = elsewhere; within != "/" {
@@ -179,7 +179,7 @@ func parseRoots(mountinfo io.Reader, wanted []string) (map[string]string, error)
 			}
 		}
 		for _, name := range mountedNames(string(super)) {
-			if slices.Contains(wanted, name) && to[name] == "" {
+			if slices.Contains(wanted, name) && to[name] == "" && usable(name, dir) {
 				to[name] = dir
 			}
 		}
@@ -191,6 +191,9 @@ func parseRoots(mountinfo io.Reader, wanted []string) (map[string]string, error)
 	}
 	return roots, nil
 }
+
+// unescaped replaces the escapes of a path in mountinfo.
+var unescaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // mountedNames returns the names of a hierarchy by the rest of its line in mountinfo, after
 // " - cgroup". The controllers of version 1 are among the options of the mount.

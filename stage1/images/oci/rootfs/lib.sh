@@ -65,8 +65,8 @@ oci() {
 	# On a full or read-only disk the runtime must still be able to end processes.
 	log=$here/$app/log.$$
 	printf '' 2>/dev/null >"$log" || log=
-	shown=''
-	[ "${runtime##*/}" = runc ] || [ -z "${RKT_CGROUP_UNIFIED:-}" ] || shown=unified
+	enter=$(unentered) shown=''
+	[ -z "$enter" ] || shown=entered
 	! hybrid || shown=version1
 	eval "$shown"' "$runtime" $flags --root "$root/$app/run" --log "${log:-/dev/null}" --log-format json "$@"' "$own"
 	code=$?
@@ -119,21 +119,46 @@ hybrid() {
 	[ "${runtime##*/}" = crun ] && read -r controllers 2>/dev/null </sys/fs/cgroup/unified/cgroup.controllers && [ -n "$controllers" ]
 }
 
-# unified COMMAND...: runs a command in the app's cgroup of version 2 on a host with both versions. The
-# app's processes inherit it from the runtime. Runtimes other than runc do not enter it.
-unified() {
-	# shellcheck disable=SC2016 # for the other shell
-	sh -c 'echo 0 >"$RKT_CGROUP_UNIFIED/cgroup.procs" && exec "$@"' sh "$@"
+# unentered: prints the files by which a process enters those of the app's cgroups that the runtime does not
+# enter by itself. On a host with version 1 these are hierarchies that it does not know, such as name=openrc, and the one of
+# version 2, unless the runtime is runc and finds it at its usual place.
+unentered() {
+	case ${RKT_CGROUP_UNIFIED:-} in
+	'') ;;
+	/sys/fs/cgroup/unified/*) [ "${runtime##*/}" = runc ] || echo "$RKT_CGROUP_UNIFIED/cgroup.procs" ;;
+	*) echo "$RKT_CGROUP_UNIFIED/cgroup.procs" ;;
+	esac
+	rest=${RKT_CGROUP:+$RKT_CGROUP:}
+	while [ -n "$rest" ]; do
+		dir=${rest%%:*} rest=${rest#*:}
+		name=${dir#/sys/fs/cgroup/}
+		case ,${name%%/*}, in
+		*,cpu,* | *,cpuacct,* | *,cpuset,* | *,memory,* | *,pids,* | *,blkio,* | *,devices,* | *,freezer,* | \
+			*,hugetlb,* | *,perf_event,* | *,net_cls,* | *,net_prio,* | *,rdma,* | *,misc,* | *,systemd,*) ;;
+		*) [ ! -f "$dir/tasks" ] || echo "$dir/tasks" ;; # version 2 has no such file
+		esac
+	done
 }
 
-# version1 COMMAND...: is unified in a mount namespace that shows only version 1. All
+# enters is the beginning of a script that enters the cgroups of `enter`. The app's processes inherit
+# them from the runtime.
+# shellcheck disable=SC2016 # for the other shell
+enters='[ -z "$enter" ] || while IFS= read -r file; do echo 0 >"$file" || exit; done 2>/dev/null <<END
+$enter
+END
+'
+
+# entered COMMAND...: runs a command in the cgroups of `enter`.
+entered() {
+	enter=$enter sh -c "$enters"'exec "$@"' sh "$@"
+}
+
+# version1 COMMAND...: is entered in a mount namespace that shows only version 1. All
 # other mounts in it stay peers of the originals.
 version1() {
-	# shellcheck disable=SC2016 # for the other shell
-	unshare --mount --propagation unchanged sh -c '
+	enter=$enter unshare --mount --propagation unchanged sh -c '
 		for at in /sys/fs/cgroup /sys/fs/cgroup/unified; do mount --make-private "$at" || exit; done
-		[ -z "${RKT_CGROUP_UNIFIED:-}" ] || echo 0 >"$RKT_CGROUP_UNIFIED/cgroup.procs" || exit
-		umount -l /sys/fs/cgroup/unified && exec "$@"' sh "$@"
+		'"$enters"'umount -l /sys/fs/cgroup/unified && exec "$@"' sh "$@"
 }
 
 # criu_works: fails with 7 and the reason if criu cannot write and restore processes.

@@ -60,8 +60,8 @@ func (c *Collector) Collect(ctx context.Context, bundle, namespace, id string) (
 
 // Finish goes on where a Collect has run out of time, and gives entrypoints the time that
 // the ABI has for them. If the shim is running and is removing the pod, Finish waits for
-// it. If the shim dies before it is done, Finish removes the pod itself. A shim that hangs
-// is killed first.
+// it. If the shim dies before it is done, Finish removes the pod itself. A shim that hangs is
+// killed, unless its pod has other apps, which containerd may know.
 func (c *Collector) Finish(ctx context.Context, rest string, hangs bool) error {
 	var u unfinished
 	if err := json.Unmarshal([]byte(rest), &u); err != nil {
@@ -82,12 +82,12 @@ func (c *Collector) Finish(ctx context.Context, rest string, hangs bool) error {
 	if !d.mine() {
 		return nil // another process is about to remove the directory
 	}
+	p := &podCollector{dir: d, open: c.OpenStage1, limit: ctx, patience: ctx}
 	if hangs {
-		if err := d.killShim(ctx); err != nil {
+		if err := p.killUnused(ctx, u.Record.App); err != nil {
 			return fmt.Errorf("kill the server of container %s, which does not answer: %w", u.ID, err)
 		}
 	}
-	p := &podCollector{dir: d, open: c.OpenStage1, limit: ctx, patience: ctx}
 	if _, err := p.container(ctx, u); err != nil {
 		return fmt.Errorf("collect container %s: %w", u.ID, err)
 	}
@@ -95,6 +95,21 @@ func (c *Collector) Finish(ctx context.Context, rest string, hangs bool) error {
 		return fmt.Errorf("remove the pod of container %s: %w", u.ID, err)
 	}
 	return nil
+}
+
+// killUnused kills the pod's shim, unless the pod has other apps than this one, or is a sandbox's and this is an app.
+func (p *podCollector) killUnused(ctx context.Context, app AppName) error {
+	names, err := p.dir.apps()
+	if err != nil {
+		return err
+	}
+	if sandbox, err := p.dir.hasSandbox(); err != nil || sandbox && app != "" {
+		return err
+	}
+	if slices.ContainsFunc(names, func(n AppName) bool { return n != app }) {
+		return nil
+	}
+	return p.dir.killShim(ctx)
 }
 
 func (c *Collector) collect(ctx context.Context, bundle, namespace, id string) (CollectedExit, error) {

@@ -442,3 +442,38 @@ func TestFinishKillsAShimThatHangs(t *testing.T) {
 	_, _ = shim.Wait()
 	l.NothingLeft(t)
 }
+
+// containerd may know the other containers of the pod, and speak to their server when it goes on.
+func TestFinishSparesAShimThatHangsAndHasAnotherApp(t *testing.T) {
+	s := newStore(t)
+	d := newDir(t, s)
+	hung := exec.Command("sleep", "300")
+	if err := hung.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hung.Process.Kill(); _ = hung.Wait() }()
+	start, err := proc.StartTime(hung.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.shim.Shim = ProcessRecord{PID: hung.Process.Pid, StartTime: start}
+	var names []AppName
+	for _, id := range []string{"one", "two"} {
+		a, err := d.AddApp(id, t.TempDir(), &specs.Spec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, AppName(a.Name()))
+	}
+	p := &podCollector{dir: d}
+	if err := p.killUnused(t.Context(), names[0]); err != nil || !proc.Alive(hung.Process.Pid, start) {
+		t.Errorf("the shim of two apps was killed for one of them: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(d.Path(), appsInfoDir, string(names[1]))); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = hung.Wait() }()
+	if err := p.killUnused(t.Context(), names[0]); err != nil || proc.Alive(hung.Process.Pid, start) {
+		t.Errorf("the shim of one app was not killed: %v", err)
+	}
+}

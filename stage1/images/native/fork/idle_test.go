@@ -146,6 +146,10 @@ func TestTheRootOfAnIdleProcessIsItsOnlyMount(t *testing.T) {
 	}
 	tree := os.NewFile(uintptr(fd), "tree")
 	defer tree.Close()
+	// The supervisor of VMs does this, too: pivot_root(2) refuses a shared mount, as systemd makes all.
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Propagation: unix.MS_PRIVATE}); err != nil {
+		t.Fatal(err)
+	}
 	// What an idle process unmounts must not be unmounted here, although the mount is shared.
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)

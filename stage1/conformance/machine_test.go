@@ -61,7 +61,7 @@ func TestAStage1WhoseAppsAreNotOfTheHostPassesWithItsOwnWords(t *testing.T) {
 // are then expected to be processes of the host.
 func TestAMachineThatOwnsNothingIsFound(t *testing.T) {
 	dir := machineImage(t)
-	edit(t, filepath.Join(dir, "manifest"), `"resources processes namespaces rootfs disks layers"`, `""`)
+	edit(t, filepath.Join(dir, "manifest"), `"resources processes namespaces rootfs disks layers chroot"`, `""`)
 	v := verifyJSON(t, "--run", "limit/", "--run", "stats/", "--run", "oom/", dir)
 	for _, c := range v.Checks {
 		if c.Outcome == "passed" && (c.ID == "stats/memory" || c.ID == "oom/event") {

@@ -128,7 +128,7 @@ func (a *app) process(c *serve.Asked, oci *specs.Process) (*process, error) {
 		return nil, err
 	}
 	p.ready = abi.Ready{PID: p.proxy.Pid, StartTime: start, Recorder: abi.RecorderStage1}
-	for _, dir := range c.Cgroup.Dirs {
+	for _, dir := range c.Cgroup.All() {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(p.proxy.Pid)), 0); err != nil {
 			_ = p.proxy.Kill()
 			return nil, err

@@ -62,7 +62,12 @@ func (l *plan) child() {
 		l.forget()
 	}
 	l.signals()
-	l.enter()
+	l.join()
+	if l.outside {
+		l.assumeRoot()
+		l.prepare(l.program)
+	}
+	l.appear()
 	if l.clocks {
 		l.time()
 	}
@@ -162,13 +167,12 @@ func (l *plan) signals() {
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
-// enter joins and makes namespaces. At the points where the parent has to act first, it
-// waits for the parent.
+// join joins the namespaces in which no process of a container sees this one yet.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
-func (l *plan) enter() {
+func (l *plan) join() {
 	// From now on processes of containers may see this one, so make it undumpable. The exec
 	// of a program that this process can read would make it dumpable again.
 	l.hide()
@@ -176,10 +180,15 @@ func (l *plan) enter() {
 		l.bear()
 	}
 	l.setns(l.joins)
-	if l.outside {
-		l.assumeRoot()
-		l.prepare(l.program)
-	}
+}
+
+// appear joins and makes the other namespaces. At the points where the parent has to act first, it
+// waits for the parent.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) appear() {
 	if l.twice {
 		pid, errno := clone(&l.second)
 		if errno != 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -182,18 +183,27 @@ func SweepSockets(dir string) error {
 	if err != nil {
 		return err
 	}
+	rand.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 	var errs []error
+	looks := 0
 	for _, e := range entries {
 		path, hasLock := strings.CutSuffix(filepath.Join(dir, e.Name()), LockSuffix)
 		switch {
 		case hasLock:
 			errs = append(errs, sweepSocket(path, 0))
-		case isOwn(path) && isStale(path):
+		case looks == sweepLooks || !isOwn(path):
+		case isStale(path):
 			errs = append(errs, sweepSocket(path, os.O_CREATE))
+		default:
+			looks++
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// sweepLooks is how many sockets of living servers a sweep connects to, which it chooses at random: each of
+// them wakes its server.
+const sweepLooks = 3
 
 // sweepSocket removes the socket at path if it is stale and no process holds its lock. open may have
 // O_CREATE, to make the lock.

@@ -378,6 +378,31 @@ func TestAProcessThatIsOnlyInTheUnifiedHierarchyIsKilled(t *testing.T) {
 	<-p.ended
 }
 
+// The processes of images of an earlier release enter version 1 only.
+func TestAProcessThatHasNotEnteredTheUnifiedHierarchyIsMovedThere(t *testing.T) {
+	needHybrid(t)
+	g := create(t, "hybrid-moved", nil)
+	p := enterDirs(t, g.ABI().Dirs, "tasks", "exec sleep 60")
+	if err := g.Contains(p.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	if of, err := Of(p.Process.Pid); err != nil || of[unifiedName] != g.Path() {
+		t.Errorf("it is in %v, %v; want %s", of, err, g.Path())
+	}
+	outside := exec.Command("sleep", "60")
+	if err := outside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = outside.Process.Kill(); _ = outside.Wait() }()
+	if err := g.Contains(outside.Process.Pid); err == nil || !strings.Contains(err.Error(), "is outside of its cgroup") {
+		t.Errorf("a process that is in none: %v", err)
+	}
+	if err := g.End(within(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+	<-p.ended
+}
+
 // A cgroup of an earlier release is in the version 2 hierarchy only if an OCI runtime has made it, and
 // another container may be at its path there.
 func TestTheRecordOfAnEarlierReleaseLeavesOthersInTheUnifiedHierarchy(t *testing.T) {

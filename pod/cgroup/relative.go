@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -103,6 +104,9 @@ func (r *Record) reachable(daemon map[string]string) error {
 
 // Contains returns an error if a process is outside of the cgroup, and of those below it, in any
 // hierarchy in which the cgroup has a directory. A process that has ended is no error.
+//
+// Images of an earlier release do not know that an app enters version 2 beside version 1. Contains moves their
+// processes there. That takes some milliseconds, for which an app's own process need not wait if it enters by itself.
 func (g *Group) Contains(pid int) error {
 	if of, err := Of(pid); err == nil && g.isAll(of) {
 		return nil
@@ -113,11 +117,17 @@ func (g *Group) Contains(pid int) error {
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(pids, pid) {
-			return g.misses(pid, dir)
+		if slices.Contains(pids, pid) || dir == g.record.Unified && moveTo(dir, pid) == nil {
+			continue
 		}
+		return g.misses(pid, dir)
 	}
 	return nil
+}
+
+// moveTo moves a process to the cgroup of a directory.
+func moveTo(dir string, pid int) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }
 
 // isAll reports whether the cgroup is that of a process, by its cgroups in each hierarchy.

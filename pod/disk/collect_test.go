@@ -451,7 +451,12 @@ func TestFinishSparesAShimThatHangsAndHasAnotherApp(t *testing.T) {
 	if err := hung.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = hung.Process.Kill(); _ = hung.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = hung.Wait()
+		close(ended)
+	}()
+	defer func() { _ = hung.Process.Kill(); <-ended }()
 	start, err := proc.StartTime(hung.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
@@ -472,7 +477,6 @@ func TestFinishSparesAShimThatHangsAndHasAnotherApp(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(d.Path(), appsInfoDir, string(names[1]))); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = hung.Wait() }()
 	if err := p.killUnused(t.Context(), names[0]); err != nil || proc.Alive(hung.Process.Pid, start) {
 		t.Errorf("the shim of one app was not killed: %v", err)
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,7 +65,8 @@ func newGroup(name string) (*group, error) {
 	}
 	path := filepath.Join(own, name)
 	g := &group{paths: []string{filepath.Join(root, path)}, only2: root == cgroupRoot}
-	if err := os.Mkdir(g.paths[0], 0o755); err != nil {
+	// The group of a supervisor that was killed may be there: its name has the pod's UUID.
+	if err := os.Mkdir(g.paths[0], 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return g, err
 	}
 	if g.file, err = os.OpenFile(g.paths[0], unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {

@@ -115,8 +115,8 @@ func (p *Program) runFinish(ctx context.Context, f *early.Flags) error {
 }
 
 // finish asks the server once more, which may have been too slow for `delete`, and does the work that
-// is left. Nobody else speaks to a server that containerd has given up on, so one that does not answer
-// is killed.
+// is left. No other process speaks to a server that containerd has given up on, so the collector kills
+// one that does not answer, if its pod has no other app.
 func (p *Program) finish(ctx context.Context, f *early.Flags, rest string) error {
 	_, answered := askOwner(ctx, f.Socket, f.ID, hangsAfter)
 	return errors.Join(p.Collector.Finish(ctx, rest, !answered), early.RemoveStaleSocket(ctx, f.Socket))

@@ -129,7 +129,7 @@ func Listen(path string) (_ *os.File, err error) {
 		return nil, fmt.Errorf("bind %s: %w", path, err)
 	}
 	if err = unix.Listen(fd, unix.SOMAXCONN); err == nil {
-		err = unix.Chmod(path, ownSocket|0o600)
+		err = os.Chmod(path, ownSocket|0o600)
 	}
 	if err != nil {
 		os.Remove(path)
@@ -141,14 +141,14 @@ func Listen(path string) (_ *os.File, err error) {
 const (
 	// ownSocket is a bit in the mode of this program's sockets, which has no meaning for a socket. The
 	// names of the sockets are those of every shim.
-	ownSocket = unix.S_ISVTX
+	ownSocket = os.ModeSticky
 	// layersMode is the mode of a socket whose server has said SayLayers. The mode of other sockets is 0600.
 	layersMode = 0o700
 )
 
 // SayLayers has each `start` that finds the server of a socket leave to it the work of containerd's mount manager with
 // roots of layers. The server calls it before it reports.
-func SayLayers(socket string) error { return unix.Chmod(socket, ownSocket|layersMode) }
+func SayLayers(socket string) error { return os.Chmod(socket, ownSocket|layersMode) }
 
 func takesLayers(socket string) bool {
 	var st unix.Stat_t
@@ -221,8 +221,8 @@ func sweepSocket(path string, open int) error {
 
 // isOwn reports whether this program has made the socket at path.
 func isOwn(path string) bool {
-	var st unix.Stat_t
-	return unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && st.Mode&ownSocket != 0
+	st, err := os.Lstat(path)
+	return err == nil && st.Mode()&fs.ModeSocket != 0 && st.Mode()&ownSocket != 0
 }
 
 // isStale reports whether path is a socket on which no process listens.

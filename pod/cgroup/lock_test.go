@@ -57,7 +57,7 @@ func lockAll(t *testing.T, g *Group) (release func()) {
 	}
 }
 
-// Nobody else cleans the directory of locks.
+// Only the owner of a lock removes its file.
 func TestALockLeavesNoFile(t *testing.T) {
 	needHost(t)
 	g := create(t, "locked", nil)

@@ -150,7 +150,7 @@ func reads(file string) error {
 	return errCovered
 }
 
-// openOnce returns no error if one of a list of errors is none, and otherwise the first.
+// openOnce returns nil if at least one of the errors is nil, and otherwise the first error.
 func openOnce(errs []error) error {
 	if len(errs) == 0 || slices.Contains(errs, nil) {
 		return nil

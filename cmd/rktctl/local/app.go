@@ -63,6 +63,9 @@ func checkName(name string) error {
 func (a *app) read() (appRecord, error) {
 	var r appRecord
 	err := readRecord(filepath.Join(a.bundle(), appFile), &r)
+	if errdefs.IsDataLoss(err) {
+		return appRecord{Version: recordVersion}, nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err = os.Lstat(a.bundle()); err == nil {
 			return appRecord{State: Preparing}, nil // an add was killed before it wrote the record

@@ -67,9 +67,7 @@ func (p *Pod) connect(ctx context.Context) (netns string, err error) {
 		return "", fmt.Errorf("network namespace of pod %s: %w", p.uuid, err)
 	}
 	p.store.fault("pin netns")
-	// The removal needs this configuration, whatever the file has then. It is there before the
-	// first plugin is called.
-	if err := os.WriteFile(p.path(networkFile), list.Bytes, 0o600); err != nil {
+	if err := p.saveNetwork(list.Bytes); err != nil {
 		return "", err
 	}
 	p.store.fault("write network")
@@ -79,6 +77,27 @@ func (p *Pod) connect(ctx context.Context) (netns string, err error) {
 	}
 	p.store.fault("add network")
 	return netns, nil
+}
+
+// saveNetwork writes the configuration that the removal needs, whatever the file of the network has then. It is
+// on the disk before the first plugin is called, because what plugins record about addresses survives a power loss.
+func (p *Pod) saveNetwork(text []byte) error {
+	f, err := os.OpenFile(p.path(networkFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	dir, err := os.Open(p.path())
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // disconnect lets the plugins remove what they have made. It can be repeated, and is possible
@@ -93,7 +112,7 @@ func (p *Pod) disconnect(ctx context.Context) error {
 	}
 	list, err := libcni.ConfListFromBytes(text)
 	if err != nil {
-		return fmt.Errorf("network of pod %s: %s: %w", p.uuid, networkFile, err)
+		return fmt.Errorf("network of pod %s: %s is damaged: %w: release the pod's addresses, and remove the file", p.uuid, p.path(networkFile), err)
 	}
 	cni, conf := p.cni()
 	if !isNamespace(conf.NetNS) {

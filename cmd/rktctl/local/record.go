@@ -26,6 +26,7 @@ const (
 	podCreating podState = "creating" // what is there is removed by the next Create, or by Remove
 	podReady    podState = "ready"
 	podRemoving podState = "removing" // as creating
+	podDamaged  podState = "damaged"  // is never written: pod.json cannot be read; Remove removes the pod
 )
 
 // podRecord is local/UUID/pod.json.
@@ -43,7 +44,17 @@ type podRecord struct {
 	EndsWithApps bool `json:"endsWithApps,omitempty"`
 }
 
-// appRecord is local/UUID/apps/NAME/app.json.
+// damagedPod stands for a record that was lost with the power, or that a person has damaged. It has what
+// the removal of the pod needs.
+func (s *Store) damagedPod(uuid string) podRecord {
+	return podRecord{
+		Version: recordVersion, State: podDamaged, Address: addressOf(uuid), Cgroup: filepath.Join(s.CgroupParent, uuid),
+		Network: NetworkNone, Injectable: true,
+	}
+}
+
+// appRecord is local/UUID/apps/NAME/app.json. In place of a record that cannot be read it is empty except for its
+// version: no command was interrupted, and the server and the other records tell the app's state.
 type appRecord struct {
 	Version int       `json:"version"`
 	Key     string    `json:"key"`   // random: distinguishes apps of the same name

@@ -66,6 +66,8 @@ const (
 	PodUnserved PodState = "unserved" // its server has ended: its apps can be stopped and removed
 	PodExited   PodState = "exited"   // the pod has ended with its apps, or with the machine
 	PodRemoving PodState = "removing" // as PodCreating
+	// PodDamaged: its record cannot be read, for example after a power loss. It can be removed.
+	PodDamaged PodState = "damaged"
 )
 
 // PodStatus is the status of a local pod.
@@ -259,6 +261,7 @@ func (a *app) lifeOnDisk() (life, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return life{unknown: true}, nil // Create was interrupted, or the pod was removed
+	case errdefs.IsDataLoss(err): // it was lost with the power, and has no exit
 	case err != nil:
 		return life{}, err
 	case b.Exit != nil: // `delete` has read it from records that it has removed

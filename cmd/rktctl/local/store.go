@@ -109,6 +109,9 @@ func (s *Store) Open(prefix string) (*Pod, error) {
 func (s *Store) open(uuid string) (*Pod, error) {
 	p := &Pod{store: s, uuid: uuid}
 	err := readRecord(p.path(podFile), &p.record)
+	if errdefs.IsDataLoss(err) { // it must not hide other pods, and can be removed
+		p.record, err = s.damagedPod(uuid), nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err = os.Stat(p.path()); err == nil { // its maker was killed before it wrote the record
 			p.record = podRecord{Version: recordVersion, State: podCreating}
@@ -120,6 +123,11 @@ func (s *Store) open(uuid string) (*Pod, error) {
 	return p, err
 }
 
+// unfinished reports whether the creation or the removal of the pod was interrupted.
+func (p *Pod) unfinished() bool {
+	return p.record.State == podCreating || p.record.State == podRemoving
+}
+
 // sweep removes pods whose creation or removal was interrupted. It skips those that another
 // command is working on.
 func (s *Store) sweep(ctx context.Context) error {
@@ -127,7 +135,7 @@ func (s *Store) sweep(ctx context.Context) error {
 	errs := []error{err}
 	for _, uuid := range uuids {
 		p, err := s.open(uuid)
-		if err != nil || p.record.State == podReady {
+		if err != nil || !p.unfinished() {
 			continue
 		}
 		lock, err := lock(ctx, p.path(), false)
@@ -135,7 +143,7 @@ func (s *Store) sweep(ctx context.Context) error {
 			continue
 		}
 		// The record may be newer than the lock.
-		if p, err = s.open(uuid); err == nil && p.record.State != podReady {
+		if p, err = s.open(uuid); err == nil && p.unfinished() {
 			errs = append(errs, p.remove(ctx))
 		}
 		lock.Close()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/proc/stream"
 )
 
@@ -47,6 +48,8 @@ type pump struct {
 	lost    int // bytes that the file did not take since its last write that succeeded
 	// holding is set while bytes of src may be in this process's memory.
 	holding atomic.Bool
+	// ended is set if the client sees the end of this stream, or will when it opens the fifo.
+	ended atomic.Bool
 }
 
 // run moves the stream. If a pipe fails, the rest of the stream is thrown away.
@@ -225,21 +228,33 @@ func (p *pump) count(n int, err error) {
 	}
 }
 
-// onTheWay reports whether there are bytes that were written to src and that the client of a fifo
-// has not read.
-func (p *pump) onTheWay() bool {
-	return p.src != nil && p.dst.hold != nil && (unread(p.src) || p.holding.Load() || unread(p.dst.hold))
+// end tells the client of an output that its source and the process have ended.
+func (p *pump) end() {
+	closed := p.dst.done()
+	p.ended.Store(true)
+	if !closed {
+		p.dst.awaitReader()
+	}
 }
 
-// unread reports whether a pipe or a terminal has bytes for its reader. It asks by poll(2), for which
-// the kernel also looks at what a terminal's other end has just written.
-func unread(f *os.File) (has bool) {
-	conn, err := f.SyscallConn()
-	if err != nil {
+// onTheWay reports whether there are bytes that were written to src and that the client of a fifo
+// has not read, or the end of src that it has not been told of. The process of src has ended.
+func (p *pump) onTheWay() bool {
+	switch {
+	case p.src == nil || !p.dst.fifo:
 		return false
+	case p.ended.Load():
+		return p.dst.unread()
+	case p.hangup != nil:
+		return true // a terminal ends with its process
 	}
-	err = conn.Control(func(fd uintptr) { has = polls(int(fd))&unix.POLLIN != 0 })
-	return err == nil && has
+	return pending(p.src) != 0 || p.holding.Load() || p.dst.unread()
+}
+
+// pending returns what poll(2) says about reading f, or 0 if f is closed.
+func pending(f *os.File) (events int16) {
+	_ = proc.Control(f, func(fd int) error { events = polls(fd); return nil })
+	return events
 }
 
 // drop throws away the bytes that are there.

@@ -61,6 +61,16 @@ func (r *rig) start(script string) *proc.Child {
 	if err := r.io.Begin(nil); err != nil {
 		r.t.Fatal(err)
 	}
+	told := make(chan struct{})
+	go func() { // as the pod does
+		defer close(told)
+		<-c.Done()
+		r.io.ended()
+	}()
+	r.t.Cleanup(func() {
+		_ = c.Kill()
+		<-told
+	})
 	return c
 }
 

@@ -48,6 +48,7 @@ type stdio struct {
 	size    *pod.Size   // of a Resize before there was a console
 
 	running sync.WaitGroup // all pumps
+	gone    chan struct{}  // closed when the process has ended, and by Close
 	carried chan struct{}  // closed when all outputs have ended
 	left    int            // outputs that have not ended
 }
@@ -127,9 +128,8 @@ func (s *stdio) startLocked() {
 			p.run()
 			s.hangUp()
 			s.outputEnded()
-			// Settle can look at a fifo only while it is open.
-			await(context.Background(), time.Now().Add(s.patience), p.onTheWay)
-			p.dst.done()
+			<-s.gone
+			p.end()
 		})
 	}
 }
@@ -151,12 +151,23 @@ func (s *stdio) outputEnded() {
 	}
 }
 
-// ended is called when the process has ended. It does not block.
+// ended is called when the process has ended. It does not block. Clients see the end of outputs from now on, and not
+// when a process closes its stdout: containerd's CRI takes the end of an output for the end of an exec, and
+// stops reading the client's input, so that most of "kubectl exec -i POD -- sh -c 'cat >FILE' <FILE" was lost.
 func (s *stdio) ended() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.endedLocked()
 	if s.hangup != nil && s.console != nil {
 		s.hangup.End(s.console)
+	}
+}
+
+func (s *stdio) endedLocked() {
+	select {
+	case <-s.gone:
+	default:
+		close(s.gone)
 	}
 }
 
@@ -174,12 +185,13 @@ func (s *stdio) Resize(size pod.Size) error {
 	return resize(s.console, size)
 }
 
-// Settle waits until the client has read what the process had written, until clientPause after its
-// end at most. containerd's client closes its ends of the fifos soon after the answer to Wait, whether
-// or not it has read them.
+// Settle waits until the client has read what the process had written, and until outputs that no process has open
+// have ended, until clientPause after the process's end at most. containerd's client closes its ends of the fifos soon
+// after the answer to Wait, whether or not it has read them.
 //
 // The end may be a stage1's word, and the host's clock may have been set since: no call waits longer than clientPause.
 func (s *stdio) Settle(ctx context.Context, end time.Time) {
+	s.ended()
 	limit := time.Now().Add(s.patience)
 	if since := end.Add(s.patience); since.Before(limit) {
 		limit = since
@@ -235,6 +247,7 @@ func (s *stdio) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.endedLocked()
 	proc.CloseFiles(s.files[:]...)
 	s.files = [3]*os.File{}
 	console := s.console

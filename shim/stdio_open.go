@@ -96,7 +96,7 @@ func (o *opener) open(ctx context.Context, st streams, own owner) (_ *stdio, err
 	if st.terminal {
 		st.stderr = ""
 	}
-	s := &stdio{buffers: o.buffers, own: &own, patience: clientPause, carried: make(chan struct{})}
+	s := &stdio{buffers: o.buffers, own: &own, patience: clientPause, gone: make(chan struct{}), carried: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			_ = s.Close()

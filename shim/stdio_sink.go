@@ -19,10 +19,7 @@ type sink struct {
 	name string
 	w    *os.File // nil: output is thrown away, or goes to log
 	log  *boundedLog
-	// hold keeps a fifo open for reading. If a client closes its end, the process gets no
-	// SIGPIPE, and the written bytes wait for the next client
-	// (requirements.md#I1).
-	hold *os.File
+	fifo bool // w is a client's fifo
 	// borrowed is set if the sink must not close w.
 	borrowed bool
 	// splice is set if w is a pipe or fifo in the poller.
@@ -31,10 +28,14 @@ type sink struct {
 	// disk may have room again, and the shim descriptors.
 	file bool
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// hold keeps a fifo open for reading. If a client closes its end, the process gets no
+	// SIGPIPE, and the written bytes wait for the next client
+	// (requirements.md#I1). It is nil while the sink waits for a reader.
+	hold    *os.File
 	users   int  // streams that still write
 	closed  bool // close was called
-	waiting bool // done waits for a reader of the fifo
+	waiting bool // awaitReader is to be called, or waits
 }
 
 // openSink opens a path or file:// target. It waits for the client of a fifo until clients, and until
@@ -60,7 +61,7 @@ func openSink(ctx context.Context, t target, clients time.Time) (*sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sink{name: t.path, w: w, hold: hold, splice: true}, nil
+	return &sink{name: t.path, w: w, hold: hold, fifo: true, splice: true}, nil
 }
 
 // openFifo opens both ends of a fifo for output when a client has opened it for reading, or
@@ -172,35 +173,79 @@ func (s *sink) use() {
 }
 
 // done is called when a stream has ended. After the last stream, done closes the sink,
-// and the reader sees the end of the output. If a fifo has no reader at that moment, done
-// waits for one first, or for close, so that the fifo keeps its bytes: a client may open
-// its end late, or again after a restart of containerd. If the fifo had no writer, the
-// client's open would wait for ever.
-func (s *sink) done() {
+// and the reader sees the end of the output. If a fifo has no reader at that moment, done returns false and
+// does not close it: the caller then calls awaitReader.
+func (s *sink) done() (closed bool) {
 	s.mu.Lock()
 	s.users--
 	last := s.users == 0 && !s.borrowed
-	s.waiting = last && s.hold != nil && !s.closed
+	hold := s.hold
+	s.waiting = last && s.fifo && !s.closed
 	wait := s.waiting
+	if wait {
+		s.hold = nil
+	}
 	s.mu.Unlock()
 	if wait {
-		s.awaitReader()
+		proc.CloseFiles(hold) // or the fifo would have a reader
+		if !s.openedBy(unix.O_NONBLOCK) {
+			return false
+		}
 	}
 	if last {
 		s.closeTarget()
 	}
+	return true
 }
 
-// awaitReader closes the shim's own reading end and returns when there is another one.
-// Only open(2) can wait for a reader. It blocks a thread, but few fifos are without a
-// reader when their process ends.
+// awaitReader closes a fifo when it has a reader, or close is called, so that the fifo keeps its bytes:
+// a client may open its end late, or again after a restart of containerd. If the fifo had no writer, the
+// client's open would wait for ever. Only open(2) can wait for a reader. It blocks a thread, but few
+// fifos are without a reader when their process ends.
 func (s *sink) awaitReader() {
+	s.openedBy(0)
+	s.closeTarget()
+}
+
+// openedBy opens the fifo for writing and closes it again. It returns false if flags is O_NONBLOCK and the fifo
+// has no reader, and otherwise waits for one. Then the sink has a reading end again, by which unread looks at the fifo.
+func (s *sink) openedBy(flags int) (read bool) {
+	read = true
 	s.reopen(func(path string) {
-		proc.CloseFiles(s.hold)
-		if fd, err := open(path, unix.O_WRONLY); err == nil {
+		fd, err := open(path, unix.O_WRONLY|flags)
+		if errors.Is(err, unix.ENXIO) {
+			read = false
+			return
+		}
+		if err == nil {
 			_ = unix.Close(fd)
 		}
+		hold, _ := openPlain(path, unix.O_RDONLY) // nil: Settle does not wait for the client
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.closed {
+			proc.CloseFiles(hold)
+			return
+		}
+		s.hold = hold
 	})
+	return read
+}
+
+// unread reports whether a fifo has bytes that its client has not read.
+func (s *sink) unread() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.hold
+	if f == nil {
+		f = s.w // the sink waits for a reader
+	}
+	n := 0
+	_ = proc.Control(f, func(fd int) (err error) {
+		n, err = unix.IoctlGetInt(fd, unix.TIOCINQ) // FIONREAD's other name
+		return err
+	})
+	return n > 0 // a fifo that is closed has nothing for its client
 }
 
 // reopen calls f with a path of the fifo that works even if the client has

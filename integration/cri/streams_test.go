@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,11 +29,13 @@ func streams() section {
 		{"exec sync: timeout", execTimeout},
 		{"exec sync: much output", execMuch},
 		{"exec: stdin, stdout, stderr and code", execStreams},
+		{"exec: 100 MiB of stdin, stdout or stderr closed", execMuchInput},
 		{"exec with a terminal, and its size", execTerminal},
 		{"exec is left, and what it started is not in the way", execLeft},
 		{"attach: stdin, stdout and stderr", attach},
 		{"attach with a terminal, and its size", attachTerminal},
 		{"attach again, after a detach", attachAgain},
+		{"attach again, stdout and stderr closed", attachInputAgain},
 		{"stdinOnce", stdinOnce},
 		{"port-forward", forwardPort},
 		{"port-forward of a pod in the node's network", forwardHostPort},
@@ -117,6 +120,13 @@ func execMuch(t *testing.T, c *column) {
 // stream is a connection of the kubelet's streaming protocol to a URL.
 func stream(t *testing.T, address string, o remotecommand.StreamOptions) error {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(testContext(t), 2*wait.Patience)
+	defer cancel()
+	return streamUntil(ctx, t, address, o)
+}
+
+func streamUntil(ctx context.Context, t *testing.T, address string, o remotecommand.StreamOptions) error {
+	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
@@ -125,8 +135,6 @@ func stream(t *testing.T, address string, o remotecommand.StreamOptions) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(testContext(t), 2*wait.Patience)
-	defer cancel()
 	return executor.StreamWithContext(ctx, o)
 }
 
@@ -167,6 +175,44 @@ func execStreams(t *testing.T, c *column) {
 	if out.String() != "hello\n" || errout.String() != "err\n" {
 		t.Errorf("%q, %q", &out, &errout)
 	}
+}
+
+// cutInput is the reason why runc's handler loses input.
+const cutInput = "runc's shim closes an output as soon as the program does, and then containerd does not read the input any more"
+
+// execMuchInput copies a large file into a container, as "kubectl exec -i" does. The program has its outputs, or one of
+// them, turned to a file, so that they end before the input does.
+func execMuchInput(t *testing.T, c *column) {
+	if c.isRunc() {
+		c.remark(cutInput)
+		return
+	}
+	const size = 100 << 20
+	one := c.pod(t).run("a", forever())
+	times := 3
+	if os.Getenv("RKT_TEST_LONG") != "" {
+		times = 20
+	}
+	programs := append(slices.Repeat([]string{"exec >/tmp/n; exec wc -c"}, times),
+		"exec 2>&-; wc -c >/tmp/n", "exec 2>&-; exec >/tmp/n; exec wc -c")
+	for i, program := range programs {
+		address := one.execURL(&runtimeapi.ExecRequest{Cmd: sh(program), Stdin: true, Stdout: true, Stderr: true})
+		input := io.LimitReader(zeros{}, size)
+		if err := stream(t, address, remotecommand.StreamOptions{Stdin: input, Stdout: io.Discard, Stderr: io.Discard}); err != nil {
+			t.Errorf("run %d of %q: %v", i, program, err)
+		}
+		if n := strings.TrimSpace(one.exec("cat", "/tmp/n")); n != itoa(size) {
+			t.Errorf("run %d of %q: %s of %d bytes have arrived", i, program, n, size)
+		}
+	}
+}
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }
 
 // sizes sends sizes of a terminal's window.
@@ -295,21 +341,50 @@ func attachAgain(t *testing.T, c *column) {
 		stdin, typed := io.Pipe()
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(testContext(t))
-		u, err := url.Parse(one.attachURL(&runtimeapi.AttachRequest{Stdin: true, Stdout: true, Stderr: true}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		executor, err := remotecommand.NewSPDYExecutor(&restclient.Config{}, "POST", u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := one.attachURL(&runtimeapi.AttachRequest{Stdin: true, Stdout: true, Stderr: true})
 		go func() {
-			ended <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: &out, Stderr: io.Discard})
+			ended <- streamUntil(ctx, t, address, remotecommand.StreamOptions{Stdin: stdin, Stdout: &out, Stderr: io.Discard})
 		}()
 		if _, err := io.WriteString(typed, text+"\n"); err != nil {
 			t.Fatal(err)
 		}
 		wait.Observe(t, "it answers", func() (bool, string) { return out.String() == text+"\n", out.String() })
+		cancel()
+		<-ended
+		one.expectRunning()
+	}
+}
+
+// attachInputAgain attaches twice to a program that has closed its outputs.
+func attachInputAgain(t *testing.T, c *column) {
+	if c.isRunc() {
+		c.remark(cutInput)
+		return
+	}
+	one := c.pod(t).run("a", sh("exec >&- 2>&-; while read l; do echo $l >>/tmp/lines; done"), interactive(false))
+	want := ""
+	for _, text := range []string{"first", "second"} {
+		stdin, typed := io.Pipe()
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(testContext(t))
+		address := one.attachURL(&runtimeapi.AttachRequest{Stdin: true, Stdout: true, Stderr: true})
+		go func() {
+			ended <- streamUntil(ctx, t, address, remotecommand.StreamOptions{Stdin: stdin, Stdout: io.Discard, Stderr: io.Discard})
+		}()
+		if _, err := io.WriteString(typed, text+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		want += text + "\n"
+		wait.Observe(t, "the input has arrived", func() (bool, string) {
+			_, got, _ := one.execCode("cat", "/tmp/lines")
+			return got == want, got
+		})
+		select {
+		case err := <-ended:
+			t.Errorf("the stream has ended before the container: %v", err)
+			ended <- nil
+		default:
+		}
 		cancel()
 		<-ended
 		one.expectRunning()

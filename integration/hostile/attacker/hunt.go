@@ -121,12 +121,14 @@ func (h *hunter) takeDescriptors(proc string) {
 	}
 }
 
-// takeProc tries to open files of the whole machine for writing.
+// takeProc tries to open files of the whole machine.
 func (h *hunter) takeProc(proc string) {
 	for _, file := range []string{"sys/kernel/core_pattern", "sysrq-trigger", "sys/kernel/modprobe"} {
 		if fd, err := unix.Open(proc+"root/proc/"+file, unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
 			unix.Close(fd)
-			got(loot.Write, "%s", name(proc)+"root/proc/"+file)
+			if h.ofThisSuite(proc) {
+				got(loot.Write, "%s of %s", name(proc)+"root/proc/"+file, h.describe(proc))
+			}
 		}
 	}
 	for _, file := range []string{"kcore", "keys", "timer_list"} {
@@ -135,11 +137,19 @@ func (h *hunter) takeProc(proc string) {
 		if err != nil {
 			continue
 		}
-		if n, err := unix.Read(fd, b); n > 0 && err == nil {
-			got(loot.Read, "%s", name(proc)+"root/proc/"+file)
+		if n, err := unix.Read(fd, b); n > 0 && err == nil && h.ofThisSuite(proc) {
+			got(loot.Read, "%s of %s", name(proc)+"root/proc/"+file, h.describe(proc))
 		}
 		unix.Close(fd)
 	}
+}
+
+// ofThisSuite reports whether the root of a process is the host's or that of an image of this suite. In the host's
+// PID namespace there can be containers that somebody else has given such files.
+func (h *hunter) ofThisSuite(proc string) bool {
+	return slices.ContainsFunc([]string{h.sticky[0], "/bin/attacker"}, func(file string) bool {
+		return unix.Access(proc+"root"+file, unix.F_OK) == nil
+	})
 }
 
 // takeMemory opens the memory of a process that has more rights than the container.

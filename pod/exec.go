@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -146,21 +145,8 @@ func (a *app) announce(ctx context.Context, e *execution) error {
 	return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
 }
 
-// checkRoom refuses an exec if the app has as many processes as it may have. Without
-// this check, the errors of stage1s and kernels would differ.
-func (a *app) checkRoom(e *execution) error {
-	limit, full, err := a.cgroup.Full()
-	if err != nil {
-		return fmt.Errorf("start %s: %w", e.name(), err)
-	}
-	if full {
-		return fmt.Errorf("start %s: its container has reached its limit of %d processes: %w: %w", e.name(), limit, syscall.EAGAIN, errdefs.ErrResourceExhausted)
-	}
-	return nil
-}
-
 func (a *app) enter(ctx context.Context, e *execution) (int, error) {
-	if err := errors.Join(a.checkRoom(e), a.checkFrozen(e)); err != nil {
+	if err := a.checkFrozen(e); err != nil {
 		return 0, err
 	}
 	// If an earlier exec with the same id has left a record, it would count as the exit

@@ -2,8 +2,6 @@ package cgroup
 
 import (
 	"errors"
-	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,21 +27,6 @@ func (g *Group) allPids() ([]int, error) {
 		all = append(all, pids...)
 	}
 	return normal(all), nil
-}
-
-// Full reports whether the cgroup has as many processes and threads as its limit allows, and
-// returns the limit. In a full cgroup fork fails, but on version 1 a process can still enter.
-func (g *Group) Full() (limit uint64, full bool, err error) {
-	dir := g.Dir("pids")
-	if dir == "" {
-		return 0, false, nil
-	}
-	limit, err = readNumber(filepath.Join(dir, "pids.max"))
-	if err != nil || limit == 0 || limit == math.MaxUint64 { // no file, or no limit
-		return limit, false, err
-	}
-	current, err := readNumber(filepath.Join(dir, "pids.current"))
-	return limit, current >= limit, err
 }
 
 func normal(pids []int) []int {

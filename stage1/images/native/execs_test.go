@@ -308,6 +308,79 @@ func TestAFailedExecInAPodThatTracesIsNotMadeAgainByInit(t *testing.T) {
 	}
 }
 
+// limited returns a cgroup that limits the number of its processes, and the file of the limit.
+func limited(t *testing.T) (*abi.Cgroup, string) {
+	t.Helper()
+	for version, group := range hierarchies(t) {
+		for _, dir := range group.Dirs {
+			if b, err := os.ReadFile(filepath.Join(filepath.Dir(dir), "cgroup.subtree_control")); err == nil && !strings.Contains(string(b), "pids") {
+				continue
+			}
+			must(t, os.Mkdir(dir, 0o755))
+			t.Cleanup(func() { wait.Until(t, "the removal of "+dir, func() bool { return os.Remove(dir) == nil }) })
+		}
+		for _, dir := range group.Dirs {
+			if _, err := os.Stat(filepath.Join(dir, "pids.max")); err == nil {
+				t.Log("the limit is of ", version)
+				return group, filepath.Join(dir, "pids.max")
+			}
+		}
+	}
+	t.Skip("needs the pids controller")
+	return nil, ""
+}
+
+// An exec is how people look into an app that has too many processes, and end them. With runc its
+// process enters such an app, too.
+func TestAnExecNeedsNoFreePlaceInTheLimitOfProcesses(t *testing.T) {
+	group, limit := limited(t)
+	version2 := group.Version == 2
+	for _, c := range []struct {
+		free, host, user int
+		traces           bool
+	}{
+		{0, -1, 0, false}, {1, -1, 1000, false}, {0, 100000, 1000, false},
+		{0, -1, 0, true}, {1, -1, 1000, true}, {1, -1, 0, true}, {1, 100000, 0, true}, {0, 100000, 1000, true},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			p := startPod(t)
+			r := p.request("web", "sleep", "1000")
+			r.Cgroup = group
+			respec(t, &r, func(s *specs.Spec) {
+				if c.host >= 0 {
+					mappedTo(uint32(c.host))(s)
+				}
+				if c.traces {
+					s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: []string{"CAP_SYS_PTRACE"}}
+				}
+			})
+			p.add(r)
+			p.expect(0, abi.AppStart, "web")
+			must(t, os.WriteFile(limit, fmt.Append(nil, 1+c.free), 0))
+			process := specs.Process{
+				Args: []string{"sh", "-c", "while read l; do echo $l; done </proc/self/cgroup; sleep 0 & sleep 0 & echo forks"},
+				Cwd:  "/", Env: []string{"PATH=/bin"}, User: specs.User{UID: uint32(c.user), GID: uint32(c.user)},
+			}
+			output, a := p.execute("web", process, func(q *abi.Request) { q.Cgroup, q.Bundle = group, r.Bundle })
+			if version2 && c.traces && c.host < 0 {
+				if !strings.Contains(a.text, "resource temporarily unavailable") {
+					t.Errorf("%q, %d %s; want it refused", output, a.code, a.text)
+				}
+				return
+			}
+			if !strings.Contains(output, filepath.Base(filepath.Dir(limit))) || strings.Contains(output, "forks") {
+				t.Errorf("%q, %d %s; want an exec in the cgroup that cannot fork", output, a.code, a.text)
+			}
+			if byInit := p.inits("execs"); byInit != nil {
+				t.Errorf("made by init: %q", byInit)
+			}
+			p.expect(0, abi.Stop, "")
+			p.over()
+			must(t, os.WriteFile(limit, []byte("max"), 0))
+		})
+	}
+}
+
 func TestAFailedExecHasTheErrorOfInit(t *testing.T) {
 	p := startPod(t)
 	r := p.request("web", "sleep", "1000")

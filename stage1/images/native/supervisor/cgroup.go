@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,12 +37,18 @@ func openCgroups(c *abi.Cgroup) (g cgroups, err error) {
 
 // devices returns the file of version 1 by which a process enters the devices cgroup, or "".
 func (g cgroups) devices() string {
-	for _, tasks := range g.tasks {
-		if _, err := os.Lstat(filepath.Join(filepath.Dir(tasks), "devices.allow")); err == nil {
-			return tasks
-		}
+	if i := g.tasksOf("devices.allow"); i >= 0 {
+		return g.tasks[i]
 	}
 	return ""
+}
+
+// tasksOf returns the index of the file of version 1 by which a process enters the cgroup that has this control, or -1.
+func (g cgroups) tasksOf(control string) int {
+	return slices.IndexFunc(g.tasks, func(tasks string) bool {
+		_, err := os.Lstat(filepath.Join(filepath.Dir(tasks), control))
+		return err == nil
+	})
 }
 
 func (g cgroups) close() {

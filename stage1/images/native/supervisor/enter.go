@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -57,6 +59,7 @@ type executing struct {
 	files    [3]*os.File
 	groups   cgroups
 	prepared *container.Prepared
+	late     bool // see enterLate
 }
 
 // execute makes the process of an exec and waits until it has executed its program. An
@@ -90,12 +93,16 @@ func (s *Supervisor) execute(ctx context.Context, a *app, c *serve.Asked) (*proc
 	if err != nil {
 		return nil, err
 	}
-	e := &executing{a, r, files, groups, prepared}
+	e := &executing{app: a, request: r, files: files, groups: groups, prepared: prepared}
 	defer prepared.Close()
 	program, why := prepared.Program()
 	if program != nil {
 		child, err := s.executeByPlan(ctx, e, program)
 		var failed *fork.Error
+		if errors.As(err, &failed) && failed.Errno == unix.EAGAIN && s.mayEnterLate(e) {
+			e.late = true
+			child, err = s.executeByPlan(ctx, e, program)
+		}
 		switch {
 		case errors.Is(err, errLimits): // no container can bring that about
 		case !errors.As(err, &failed):
@@ -132,6 +139,9 @@ func (s *Supervisor) executeByPlan(ctx context.Context, e *executing, program *f
 	var begun *fork.Begun
 	err = s.inApp(e, func(p *fork.Process) (err error) {
 		p.Files, p.Program, p.Born = e.files[:], program, e.limit
+		if e.late {
+			e.enterLate(p)
+		}
 		child, err = s.Children.Make(func() (int, error) {
 			if begun, err = fork.Begin(ctx, p); err != nil {
 				return 0, err
@@ -163,6 +173,34 @@ func (s *Supervisor) executeByPlan(ctx context.Context, e *executing, program *f
 		return nil, e.died(ctx, child, status)
 	}
 	return nil, err
+}
+
+// pidsMax is the control of the number of an app's processes.
+const pidsMax = "pids.max"
+
+// mayEnterLate reports whether enterLate may be called. On version 2 a process of an app that traces could take
+// the new one over while it is outside of each limit of the app, and leave others there. On version 1 it is outside of no limit but
+// that of processes.
+func (s *Supervisor) mayEnterLate(e *executing) bool {
+	return e.groups.tasksOf(pidsMax) >= 0 || e.groups.dir != nil && !s.appsTrace()
+}
+
+// enterLate has the process made outside of the cgroup that limits the app's processes, and moves it there while it
+// waits. If the app has all processes that it may have, the kernel refuses each clone in that cgroup, and lets processes enter it. A
+// move takes a grace period of the kernel, so other processes of execs do not need it: they are cloned in the cgroup.
+func (e *executing) enterLate(p *fork.Process) {
+	var file string
+	if i := e.groups.tasksOf(pidsMax); i >= 0 {
+		file, p.Tasks = p.Tasks[i], slices.Delete(slices.Clone(p.Tasks), i, i+1)
+	} else {
+		file, p.Cgroup = filepath.Join(p.Cgroup.Name(), "cgroup.procs"), nil
+	}
+	p.Born = func(pid int) error {
+		if err := proc.WriteFile(file, strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("enter the app's cgroup: %w", err)
+		}
+		return e.limit(pid)
+	}
 }
 
 // errLimits is the error if the limits of a process of another user cannot be set from outside, which takes

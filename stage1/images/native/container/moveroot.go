@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,9 +37,10 @@ func ReplaceRoot(tree int) error {
 // fails.
 func moveRoot(newRoot int) error {
 	return inOrder(
-		func() error { return removeKernelMounts(newRoot) },
 		func() error { return doing("enter the rootfs", unix.Fchdir(newRoot)) },
 		func() error { return doing("move the rootfs to /", unix.Mount(".", "/", "", unix.MS_MOVE, "")) },
+		func() error { return removeKernelMounts(newRoot) }, // now the rootfs is on none but the first mount
+		func() error { return doing("enter the rootfs", unix.Fchdir(newRoot)) },
 		func() error { return doing("chroot", unix.Chroot(".")) },
 		func() error { return doing("enter the new root", unix.Chdir("/")) },
 	)
@@ -57,23 +59,33 @@ func removeKernelMounts(newRoot int) error {
 	if err != nil {
 		return fmt.Errorf("list the mounts of the host: %w", err)
 	}
-	byID := map[int]*hostMount{}
+	t := &mountTree{byID: map[int]*hostMount{}, root: root, removed: map[int]bool{}}
 	for _, m := range all {
-		byID[m.id] = m
+		t.byID[m.id] = m
 	}
-	covered := map[int]bool{}                // ids of mounts whose root another one covers
+	covers := map[int]*hostMount{}           // by the ids of the mounts whose roots they cover
 	for _, m := range slices.Backward(all) { // in a copied namespace a mount follows the one that it is on
+		if t.gone(m) {
+			continue
+		}
 		remains := true
-		if kernelMount(m) && !covered[m.id] && !below(byID, m, root) {
-			if remains, err = removeMount(m); err != nil {
+		if c := covers[m.id]; kernelMount(m) && (c == nil || t.gone(c)) && !t.on(m, root) {
+			if remains, err = t.remove(m); err != nil {
 				return fmt.Errorf("remove the host's %s at %s, which would stay below the rootfs: %w", m.fstype, m.point, err)
 			}
 		}
-		if on := byID[m.parent]; remains && on != nil && on.point == m.point {
-			covered[on.id] = true
+		if on := t.byID[m.parent]; remains && on != nil && on.point == m.point {
+			covers[on.id] = m
 		}
 	}
 	return nil
+}
+
+// mountTree is the tree of the mounts that can be reached from this process's root.
+type mountTree struct {
+	byID    map[int]*hostMount
+	root    int // the id of the app's root
+	removed map[int]bool
 }
 
 // kernelMount reports whether a mount is a complete procfs or sysfs. The kernel does not consider a
@@ -82,10 +94,20 @@ func kernelMount(m *hostMount) bool {
 	return m.root == "/" && (m.fstype == "proc" || m.fstype == "sysfs")
 }
 
-// below reports whether a mount is the one with the id root, or below it.
-func below(byID map[int]*hostMount, m *hostMount, root int) bool {
-	for ; m != nil; m = byID[m.parent] {
-		if m.id == root {
+// on reports whether a mount is the one with this id, or below it.
+func (t *mountTree) on(m *hostMount, id int) bool {
+	return t.above(m, func(above int) bool { return above == id })
+}
+
+// gone reports whether a mount is removed, or was below one that is.
+func (t *mountTree) gone(m *hostMount) bool {
+	return t.above(m, func(above int) bool { return t.removed[above] })
+}
+
+// above reports whether is holds for a mount or one that it is on.
+func (t *mountTree) above(m *hostMount, is func(id int) bool) bool {
+	for ; m != nil; m = t.byID[m.parent] {
+		if is(m.id) {
 			return true
 		}
 		if m.parent == m.id {
@@ -144,37 +166,71 @@ func parseMounts(text string) (all []*hostMount, err error) {
 	return all, nil
 }
 
-// removeMount detaches a mount. If the kernel refuses that, because a more privileged user namespace
-// has made the mount, removeMount covers it and returns true. The working directory is then
+// remove detaches a mount, after those that hide it. If the kernel refuses that, because a more privileged user
+// namespace has made the mount, remove covers it and returns true. The working directory is then
 // the mount's.
-func removeMount(m *hostMount) (remains bool, err error) {
-	if err := enterMount(m); err != nil {
+func (t *mountTree) remove(m *hostMount) (remains bool, err error) {
+	if err := t.enter(m); err != nil {
 		return true, err
 	}
-	err = unix.Unmount(".", unix.MNT_DETACH)
-	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
+	if err := t.detach(m); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
 		return err != nil, err
 	}
 	return true, doing("cover it", unix.Mount("tmpfs", ".", "tmpfs", unix.MS_RDONLY, "nr_blocks=1,nr_inodes=1"))
 }
 
-// enterMount makes the root of a mount the working directory. It fails if another mount hides it.
-func enterMount(m *hostMount) error {
-	fd, err := unix.Openat2(unix.AT_FDCWD, m.point, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
-	})
-	if err != nil {
-		return fmt.Errorf("open %s: %w", m.point, err)
+// detach detaches the mount whose root is the working directory, and all that is on it.
+func (t *mountTree) detach(m *hostMount) error {
+	err := unix.Unmount(".", unix.MNT_DETACH)
+	if err == nil {
+		t.removed[m.id] = true
 	}
-	defer unix.Close(fd)
-	id, err := mountID(fd)
-	if err != nil {
-		return err
+	return err
+}
+
+// enter makes the root of a mount the working directory, and detaches the mounts that hide it. The app's root
+// is a mount of its own by then, and needs none of them.
+func (t *mountTree) enter(m *hostMount) error {
+	for {
+		at, err := enterPlace(m.point)
+		if at == m.id || err != nil {
+			return err
+		}
+		over := t.byID[at]
+		switch {
+		case over == nil || t.on(m, at):
+			return fmt.Errorf("%s does not exist any more", m.point)
+		case t.on(t.byID[t.root], at):
+			return fmt.Errorf("the mount at %s hides it, and the rootfs is on that", over.point)
+		}
+		if err := t.enter(over); err != nil {
+			return err
+		}
+		if err := t.detach(over); err != nil {
+			return fmt.Errorf("the %s at %s hides it; unmount that on the host, or use pivot_root: detach it: %w", over.fstype, over.point, err)
+		}
 	}
-	if id != m.id {
-		return fmt.Errorf("another mount hides %s", m.point)
+}
+
+// enterPlace makes the mount at a path the working directory, and returns its id. If the path leads nowhere,
+// enterPlace does so with the part of it that exists.
+func enterPlace(path string) (id int, err error) {
+	for ; ; path = filepath.Dir(path) {
+		fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+			Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+		})
+		if path != "/" && slices.Contains([]error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP}, err) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("open %s: %w", path, err)
+		}
+		defer unix.Close(fd)
+		if id, err = mountID(fd); err != nil {
+			return 0, fmt.Errorf("the mount of %s: %w", path, err)
+		}
+		return id, doing("enter "+path, unix.Fchdir(fd))
 	}
-	return unix.Fchdir(fd)
 }
 
 // mountID returns the id of the mount of a file.

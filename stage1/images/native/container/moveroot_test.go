@@ -61,12 +61,44 @@ func TestWithoutPivotRootNoKernelMountOfTheHostIsBelowTheRoot(t *testing.T) {
 			t.Error(got)
 		}
 	})
-	t.Run("a hidden procfs is refused", func(t *testing.T) {
+	hidden := func(t *testing.T, where string) string {
 		dir := kernelMountsOfAChroot(t)
-		mountForTest(t, "tmpfs", dir)
-		for _, b := range []*box{newBox(t), newBox(t).userNamespace(100000)} {
-			contains(t, b.sh(fresh).noPivotRoot().fails(), "remove the host's")
+		if where == "above" {
+			dir = filepath.Dir(dir)
 		}
+		for range 2 {
+			mountForTest(t, "tmpfs", dir)
+		}
+		return dir
+	}
+	for _, where := range []string{"at the directory", "above"} {
+		t.Run("beside a hidden procfs of a chroot, "+where, func(t *testing.T) {
+			cover := hidden(t, where)
+			must(t, os.WriteFile(filepath.Join(cover, "file"), nil, 0o644))
+			if got := newBox(t).sh(fresh).noPivotRoot().ok(); got != "" {
+				t.Error(got)
+			}
+			if _, err := os.Stat(filepath.Join(cover, "file")); err != nil {
+				t.Errorf("the host's mount has gone: %v", err)
+			}
+		})
+	}
+	t.Run("on the mount that hides a procfs of a chroot", func(t *testing.T) {
+		cover := hidden(t, "above")
+		b := newBox(t).sh(fresh).noPivotRoot()
+		root := filepath.Join(cover, "root")
+		must(t, os.Mkdir(root, 0o755))
+		must(t, unix.Mount(b.rootfs, root, "", unix.MS_BIND, ""))
+		b.request.Rootfs = root
+		if got := b.ok(); got != "" {
+			t.Error(got)
+		}
+	})
+	t.Run("a user namespace beside a hidden procfs is refused", func(t *testing.T) {
+		cover := hidden(t, "above")
+		got := newBox(t).userNamespace(100000).sh(fresh).noPivotRoot().fails()
+		contains(t, got, "remove the host's")
+		contains(t, got, "the tmpfs at "+cover+" hides it")
 	})
 }
 

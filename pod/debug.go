@@ -127,6 +127,10 @@ var pinnable = [...]struct {
 // pin opens the target's namespaces. The target may end at any time, and its pid may then be
 // that of a process of the host, so the paths of Namespaces lead to the open files. A namespace
 // that is the host's is left out: an app without it in its spec is in it.
+//
+// runc 1.2 to 1.5.1 takes each path that begins with /proc/PID for one of a process in the user namespace, reads
+// the maps of that process, here of the shim, and refuses those of the spec (GetUserNamespaceMappings in its
+// libcontainer). It opens a path that is spelt in another way.
 func (d *DebugApp) pin() error {
 	pid, start, err := d.target.process.alive()
 	if err != nil {
@@ -147,7 +151,7 @@ func (d *DebugApp) pin() error {
 			return err
 		}
 		if !os.SameFile(its, hosts) {
-			d.Namespaces = append(d.Namespaces, specs.LinuxNamespace{Type: n.kind, Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())})
+			d.Namespaces = append(d.Namespaces, specs.LinuxNamespace{Type: n.kind, Path: fmt.Sprintf("/proc/./%d/fd/%d", os.Getpid(), f.Fd())})
 		}
 	}
 	// The files are those of the target if it was alive after they were opened.

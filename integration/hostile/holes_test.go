@@ -91,18 +91,6 @@ func (l *lab) debugCommand(task containerd.Task, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// noDebugApps returns the reason why a container has no debug apps, or an empty string.
-func (s situation) noDebugApps(c *column) string {
-	switch {
-	case c.isRunc():
-		return "runc has none"
-	case c.usesRunc() && s.users:
-		return "runc 1.5 misreads the mapping of a user namespace that it gets as a descriptor, and refuses it"
-	default:
-		return ""
-	}
-}
-
 // huntBeside has an attacker in a container examine every process that it sees, while execs and a debug app are made
 // there. If the container is in a pod, so is the victim.
 func (l *lab) huntBeside(task containerd.Task, victim spec, debug bool) {

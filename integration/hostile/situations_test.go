@@ -115,14 +115,14 @@ func (s situation) holes(l *lab) {
 	task, said := l.started(target)
 	l.verdicts(firstProcess, said)
 	l.execHoles(task)
-	if why := s.noDebugApps(l.column); why == "" {
+	if why := noDebug(l.column); why == "" {
 		l.debugHoles(task)
 	} else {
 		l.t.Log("no debug app: " + why)
 	}
 	if comparing {
 		target.args = []string{"/bin/true"}
-		l.huntBeside(task, target, s.noDebugApps(l.column) == "")
+		l.huntBeside(task, target, noDebug(l.column) == "")
 	}
 }
 

@@ -93,7 +93,7 @@ func TestADebugAppGivesItsTargetNothing(t *testing.T) {
 	ptrace := oci.WithAddedCapabilities([]string{"CAP_SYS_PTRACE"})
 	hostile(t, attack{classes: "class of CVE-2016-9962", name: "hunt for a debug app beside its target", modes: []mode{
 		{name: "default capabilities", try: beside(), notFor: noDebug, unproved: why, wins: tracingRunc},
-		{name: "user namespace, SYS_PTRACE", try: beside(userNamespace(), ptrace), users: true, notFor: noDebugOfUsers, unproved: why},
+		{name: "user namespace, SYS_PTRACE", try: beside(userNamespace(), ptrace), users: true, notFor: noDebug, unproved: why},
 		{name: "SYS_PTRACE", rare: true, try: beside(ptrace), notFor: noDebug, unproved: why, wins: tracing},
 	}})
 }
@@ -104,14 +104,6 @@ func noDebug(c *column) string {
 		return "it has no debug apps"
 	}
 	return ""
-}
-
-// noDebugOfUsers is noDebug, for a target with a user namespace.
-func noDebugOfUsers(c *column) string {
-	if c.usesRunc() {
-		return "runc 1.5 refuses the debug app's user namespace, which has a path and maps"
-	}
-	return noDebug(c)
 }
 
 // stopping stops every process that it sees, again and again, before its program is executed if it can.

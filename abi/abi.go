@@ -174,7 +174,8 @@ type Request struct {
 	Options       *Options `json:"options,omitempty"`
 
 	// Exactly one of these two is set: Spec in app/add, Process in enter. Both are OCI
-	// runtime-spec documents, byte for byte as the client wrote them.
+	// runtime-spec documents, byte for byte as the client wrote them. With OwnNamespaces, run
+	// has the first app's Spec and Bundle.
 	Spec    RawJSON `json:"spec,omitempty"`
 	Process RawJSON `json:"process,omitempty"`
 

@@ -55,6 +55,8 @@ func ofMachines() []string {
 		"TestANetworkThatAMachineCannotHaveIsRefusedByName",
 		"TestTheSizeOfAMachineFollowsTheLimitsOfItsContainers",
 		"TestASizeThatAMachineCannotHaveIsRefusedWithItsReason",
+		"TestWhatTheFirstContainerAsksForIsRefusedBeforeItsVMBoots",
+		"TestAVMWithoutAKernelSaysHowToGetOne",
 		"TestAMicroVMHasWhatItBootsWithAndRefusesTheRestByName",
 		"TestAMicroVMDoesNotStartWithoutTheNetworkThatItGetsTooLate",
 		"TestAMachineOfAnUnknownTypeIsRefused",

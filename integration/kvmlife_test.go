@@ -179,6 +179,45 @@ func TestDeleteAloneRemovesAPodWhoseShimAndMachineWereKilled(t *testing.T) {
 	})
 }
 
+// A boot may take minutes on a busy host, and clients give up before.
+func TestWhatTheFirstContainerAsksForIsRefusedBeforeItsVMBoots(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		for why, flags := range map[string][]string{
+			`linux.namespaces: without "network"`: {"--net-host"},
+			"/proc/1/ns/ipc is not of an app":     {"--with-ns", "ipc:/proc/1/ns/ipc"},
+			"in the host's proc":                  {"--mount", "type=bind,src=/proc,dst=/host,options=rbind"},
+			"has a mount of type":                 {"--mount", "type=bind,src=/,dst=/host,options=rbind"},
+			"is a device of type":                 {"--privileged", "--allow-new-privs"},
+		} {
+			r := c.run(t, append([]string{"--rm"}, flags...), c.id(), "true")
+			if r.code == 0 || !strings.Contains(r.stderr, "stage1 kvm: run: ") || !strings.Contains(r.stderr, why) {
+				t.Errorf("%q: exit code %d: %s", flags, r.code, r.stderr)
+			}
+		}
+		c.expectNothingLeft(t)
+	})
+}
+
+// Before make install there is no kernel where a host has it.
+func TestAVMWithoutAKernelSaysHowToGetOne(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		for _, accel := range []string{"kvm", "auto", "tcg"} {
+			image := filepath.Join(t.TempDir(), "image")
+			if err := os.CopyFS(image, os.DirFS(filepath.Join(suite.shims, "stage1/kvm"))); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(image, "rootfs/kvm.json"), fmt.Sprintf(`{"kernel": "/none/vmlinux", "accel": %q}`, accel))
+			n := c.asideNode(t)
+			n.says("[stage1.kvm]\npath = %q\n", image)
+			r := n.run(t, []string{"--rm"}, n.id(), "true")
+			if want := "/none/vmlinux is missing: install the package containerd-shim-rkt-kvm or, in a checkout, run make kvm"; r.code == 0 || !strings.Contains(r.stderr, want) {
+				t.Errorf("accel %s: exit code %d: %s", accel, r.code, r.stderr)
+			}
+			n.expectNothingLeft(t)
+		}
+	})
+}
+
 // A machine whose memory is used up ends a process of the container that uses it, as a host does, and the other
 // containers go on. They also do so when a proxy is killed, which ends its container.
 func TestAMachineWithoutMemoryEndsOneContainer(t *testing.T) {

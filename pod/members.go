@@ -15,6 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -159,6 +160,9 @@ type origin struct {
 	netns       string // path
 	resources   []byte // linux.resources
 	cgroup      string // that the client has made for the pod, below the root of every hierarchy
+	// bundle and spec are the first app's, which a stage1 may refuse before it boots a VM. A sandbox has none.
+	bundle string
+	spec   *spec.App
 }
 
 // networks are the network namespaces that a session watches.

@@ -175,6 +175,24 @@ func TestRunIsToldOfThePod(t *testing.T) {
 	parent()
 }
 
+// A VM that cannot have its first app is refused before it boots.
+func TestRunIsToldTheFirstAppsSpecIfTheStage1OwnsNamespaces(t *testing.T) {
+	for _, own := range [][]abi.Own{nil, {abi.OwnNamespaces}} {
+		w := newWorld(t)
+		w.stage1.own = own
+		var run Call
+		w.stage1.plan[abi.Run] = []act{func(c *fakeCall) error { run = c.Call; return nil }}
+		w.mustRun("a", "sleep 1000")
+		if told := run.Spec != nil && run.Request.Bundle != ""; told != (own != nil) {
+			t.Errorf("own %v: run is told of the bundle %q, with the spec %v", own, run.Request.Bundle, run.Spec)
+		}
+		if w.session.origin.spec != nil {
+			t.Error("the session keeps the spec")
+		}
+		w.end("a")
+	}
+}
+
 // makeParent makes a cgroup in every hierarchy, as the kubelet does for a pod. The result
 // removes it.
 func (w *world) makeParent(name string) (remove func()) {

@@ -58,7 +58,7 @@ const (
 // limits in annotations, and the pod's cgroup is the parent of its own.
 func (a *app) origin() origin {
 	s := a.spec()
-	o := origin{annotations: s.Annotations}
+	o := origin{annotations: s.Annotations, bundle: a.config.Bundle, spec: a.config.Spec}
 	o.netns, _ = spec.Namespace(s, specs.NetworkNamespace)
 	switch {
 	case s.Annotations[criType] == criSandbox:

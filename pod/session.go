@@ -132,6 +132,10 @@ func (s *session) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.stage1.Owns(abi.OwnNamespaces) {
+		c.Request.Bundle, c.Spec = s.origin.bundle, s.origin.spec
+	}
+	s.origin.spec = nil // it is large, and a pod can live long
 	if err := s.owner.beforeRun(ctx, &c, &s.undo); err != nil {
 		return err
 	}

@@ -74,7 +74,8 @@ type Call struct {
 	Force   bool        // stop --force
 	Request abi.Request // Version is filled in by the implementation, Spec and Process are empty
 
-	// Spec is set for app/add and for the `run` of a sandbox, and Process for enter.
+	// Spec is set for app/add and for the `run` of a sandbox, and Process for enter. With abi.OwnNamespaces, the `run` of
+	// another pod has the first app's.
 	// They become part of the request.
 	Spec    *spec.App
 	Process *spec.Process

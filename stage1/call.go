@@ -167,7 +167,7 @@ func (k *Call) Hung(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
 		return fmt.Errorf("given up after %s: %w; %s", round(time.Since(k.Began)), cause, how)
 	}
-	return &hungError{fmt.Sprintf("no answer within %s; %s; see %s", k.Stage1.Limit(k.Entrypoint), how, journal.Path(k.Dir))}
+	return &hungError{fmt.Sprintf("no answer within %s%s; %s; see %s", k.Stage1.Limit(k.Entrypoint), proc.Busy(), how, journal.Path(k.Dir))}
 }
 
 // hungError says that the deadline of a call has passed.

@@ -384,7 +384,8 @@ func TestAnEntrypointThatHangsIsKilledWithAllItHasStarted(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s: no error", e)
 		}
-		expectError(t, err, -1, context.DeadlineExceeded, fmt.Sprintf("stage1 fake: %s: no answer within 300ms; the entrypoint was killed; see %s/journal", e, p.dir))
+		expectError(t, err, -1, context.DeadlineExceeded, fmt.Sprintf("stage1 fake: %s: no answer within 300ms", e),
+			fmt.Sprintf("; the entrypoint was killed; see %s/journal", p.dir))
 		if e != abi.AppStart && !strings.HasSuffix(err.Error(), ": waiting") {
 			t.Errorf("%v does not say what it said", err)
 		}

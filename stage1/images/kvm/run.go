@@ -31,8 +31,15 @@ const (
 	machineDir  = "stage1/rootfs/rkt/kvm.machine"
 )
 
+// readyWithin is how long a pod may take until it is ready. It is less than the deadline of `run` in the manifest, so that the
+// client gets the reason.
+const readyWithin = 4*time.Minute + 30*time.Second
+
 // endsWithin is the time in which a machine ends whose channel has ended.
 const endsWithin = time.Second
+
+// cmdline is for the guest's kernel: one that has a fault leaves processes that neither run nor end.
+const cmdline = "oops=panic"
 
 // memo remembers whether KVM runs guests, until the host is booted.
 const memo = "/run/containerd-shim-rkt/kvm-probe"
@@ -153,6 +160,8 @@ type pod struct {
 func (p *pod) boot(sigterm <-chan os.Signal) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
+	ctx, expire := context.WithTimeoutCause(ctx, readyWithin, fmt.Errorf("the pod is not ready after %s", readyWithin))
+	defer expire()
 	booted := make(chan struct{})
 	defer close(booted)
 	go func() {
@@ -173,6 +182,14 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	settings, err := readSettings(filepath.Join(image, imageSettings), nodeSettings)
 	if err != nil {
 		return err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	probe := machine.Probe{
+		Kernel: settings.Kernel, Modules: settings.Modules, KernelSum: settings.KernelSum, ModulesSum: settings.ModulesSum,
+		Cmdline: cmdline, Dir: filepath.Join(dir, machineDir), Children: p.children, Memo: memo,
 	}
 	sandbox, err := supervisor.NewSandbox(p.request)
 	if err != nil {
@@ -199,8 +216,10 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 	if p.share, err = supervisor.NewShare(); err != nil {
 		return err
 	}
-	dir, err := os.Getwd()
-	if err != nil {
+	if err = p.share.CheckSpec(p.request); err != nil {
+		return err
+	}
+	if err = probe.CheckFiles(); err != nil {
 		return err
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -221,17 +240,13 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		Type:   board,
 		Kernel: settings.Kernel, Modules: settings.Modules, Init: filepath.Join(image, "agent"),
 		KernelSum: settings.KernelSum, ModulesSum: settings.ModulesSum,
-		Cmdline: "oops=panic", // a kernel with a fault leaves processes that neither run nor end
+		Cmdline: cmdline,
 		MaxCPUs: sizes.Max.CPUs, MaxMemory: sizes.Max.Memory,
 		Channel: os.NewFile(uintptr(pair[1]), "the channel"), Console: p.console.input,
 		Dir: filepath.Join(dir, machineDir), Children: p.children, Cgroup: p.cgroup.dirs,
-		Booted: func(ctx context.Context) error { return channel.AwaitSleep(ctx, p.port) }, Log: p.log,
+		Booted: p.awaitSleep, Log: p.log,
 	}
 	var why error
-	probe := machine.Probe{
-		Kernel: config.Kernel, Modules: config.Modules, KernelSum: config.KernelSum, ModulesSum: config.ModulesSum,
-		Cmdline: config.Cmdline, Dir: config.Dir, Children: config.Children, Memo: memo,
-	}
 	if config.Accel, why, err = probe.Choose(ctx, machine.Accel(settings.Accel)); err != nil {
 		proc.CloseFiles(config.Channel, config.Console)
 		return err
@@ -286,6 +301,14 @@ func (p *pod) boot(sigterm <-chan os.Signal) error {
 		err = errors.Join(err, p.machine.Forget())
 	}
 	return err
+}
+
+// awaitSleep waits until the VM has booted.
+func (p *pod) awaitSleep(ctx context.Context) error {
+	if err := channel.AwaitSleep(ctx, p.port); err != nil {
+		return fmt.Errorf("%w%s", err, proc.Busy())
+	}
+	return nil
 }
 
 // shares returns the directories that the machine has of the pod's directory.

@@ -20,9 +20,12 @@ type Wake struct {
 	Random [64]byte  // drawn by the host for this machine alone
 }
 
-// AwaitSleep waits until the machine sleeps. One that has not booted after two minutes has hung. The port must be in the
+// bootTime is how long a machine may boot, which takes two seconds without KVM on an idle host.
+const bootTime = 4 * time.Minute
+
+// AwaitSleep waits until the machine sleeps. One that has not booted after bootTime has hung. The port must be in the
 // runtime's poller.
-func AwaitSleep(ctx context.Context, port *os.File) error { return awaitSleep(ctx, port, silence) }
+func AwaitSleep(ctx context.Context, port *os.File) error { return awaitSleep(ctx, port, bootTime) }
 
 func awaitSleep(ctx context.Context, port *os.File, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has taken longer than %s", limit))

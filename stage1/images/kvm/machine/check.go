@@ -31,12 +31,23 @@ func (p Probe) Check(word Accel, dir string) error {
 	if err := Supported(); err != nil {
 		return err
 	}
+	if err := p.CheckFiles(); err != nil {
+		return err
+	}
+	return errors.Join(verify(p.Kernel, p.KernelSum, dir), verify(p.Modules, p.ModulesSum, dir), p.checkAccel(word))
+}
+
+// ofKernel says where the kernel and its modules come from.
+const ofKernel = "install the package containerd-shim-rkt-kvm or, in a checkout, run make kvm"
+
+// CheckFiles returns an error for each file that VMs lack here. The error says how to get it.
+func (p Probe) CheckFiles() error {
 	var all []error
 	for _, f := range []struct{ path, from string }{
 		{qemu, "Debian's package qemu-system-x86 has it"},
 		{virtiofsd, "QEMU 7, of Debian 12, has it, and later releases do not"},
-		{p.Kernel, "the package containerd-shim-rkt-kvm, or make kvm, has it"},
-		{p.Modules, "the package containerd-shim-rkt-kvm, or make kvm, has it"},
+		{p.Kernel, ofKernel},
+		{p.Modules, ofKernel},
 	} {
 		if st, err := os.Stat(f.path); errors.Is(err, fs.ErrNotExist) {
 			all = append(all, fmt.Errorf("%s is missing: %s", f.path, f.from))
@@ -45,9 +56,6 @@ func (p Probe) Check(word Accel, dir string) error {
 		} else if !st.Mode().IsRegular() {
 			all = append(all, fmt.Errorf("%s is no file", f.path))
 		}
-	}
-	if len(all) == 0 {
-		all = append(all, verify(p.Kernel, p.KernelSum, dir), verify(p.Modules, p.ModulesSum, dir), p.checkAccel(word))
 	}
 	return errors.Join(all...)
 }

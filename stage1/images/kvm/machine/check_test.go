@@ -37,7 +37,7 @@ func TestACheckNamesWhatMachinesLack(t *testing.T) {
 			}
 		}
 	}
-	const from = " is missing: the package containerd-shim-rkt-kvm, or make kvm, has it"
+	const from = " is missing: install the package containerd-shim-rkt-kvm or, in a checkout, run make kvm"
 	expect(TCG, p.Kernel+from, p.Modules+from)
 	for _, path := range []string{p.Kernel, p.Modules} {
 		if err := os.WriteFile(path, []byte("text"), 0o644); err != nil {

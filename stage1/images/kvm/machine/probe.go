@@ -173,7 +173,7 @@ func (p Probe) try(ctx context.Context, accel Accel) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-timeout.C:
-		return errProbeHangs
+		return fmt.Errorf("%w%s", errProbeHangs, proc.Busy())
 	}
 }
 

@@ -19,12 +19,49 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/kvm/channel"
 )
 
+// CheckSpec returns an error with exit code 7 if a VM cannot have the first app of its pod, whose spec `run` is told. The
+// client then learns of that before the VM boots, which takes minutes on a busy host. Other errors, such as that of a missing
+// file, are left to app/add: the file may come until then.
+func (s *Share) CheckSpec(r *abi.Request) error {
+	if r.Sandbox != nil || r.Spec == nil {
+		return nil
+	}
+	dir := s.Name("")
+	_, binds, err := translateSpec(r, dir, func(int) int { return 0 }) // no app has a proxy yet
+	if err == nil {
+		var files *Files
+		files, err = s.Add(dir, binds)
+		files.Remove()
+		closeBinds(binds)
+	}
+	if serve.CodeOf(err) == abi.ExitNotImplemented {
+		return err
+	}
+	return nil
+}
+
 // translate returns the spec of an app for the machine, and the files of the host that it
 // names: its root, and the sources of its bind mounts, which will be in the directory dir of the
 // share. What a machine cannot give is an error with exit code 7 that names the field.
 //
 // insideOf returns the pid in the machine of the process for which a proxy stands, or 0.
 func translate(r *abi.Request, dir string, insideOf func(proxy int) int) (*translated, []Bind, error) {
+	spec, binds, err := translateSpec(r, dir, insideOf)
+	if err != nil || len(r.Mounts) > 0 { // a root on disks
+		return spec, binds, err
+	}
+	root, err := openBind(r.Rootfs)
+	if err != nil {
+		closeBinds(binds)
+		return nil, nil, fmt.Errorf("the app's root: %w", err)
+	}
+	root.Recursive = true
+	binds[0] = root
+	return spec, binds, nil
+}
+
+// translateSpec is translate without the root: the first bind has no file.
+func translateSpec(r *abi.Request, dir string, insideOf func(proxy int) int) (*translated, []Bind, error) {
 	var spec specs.Spec
 	if err := json.Unmarshal(r.Spec, &spec); err != nil {
 		return nil, nil, fmt.Errorf("the app's spec: %w", err)
@@ -145,16 +182,9 @@ func namespaceInside(path string, insideOf func(int) int) string {
 	return fmt.Sprintf("/proc/%d/ns/%s", pid, words[2])
 }
 
-// translateMounts replaces the sources of bind mounts by paths in the machine.
+// translateMounts replaces the sources of bind mounts by paths in the machine. The first bind is left to the root.
 func translateMounts(r *abi.Request, dir string, spec *translated) (binds []Bind, err error) {
-	root := Bind{} // of a disk
-	if len(r.Mounts) == 0 {
-		if root, err = openBind(r.Rootfs); err != nil {
-			return nil, fmt.Errorf("the app's root: %w", err)
-		}
-		root.Recursive = true
-	}
-	binds = append(binds, root)
+	binds = append(binds, Bind{})
 	for i := range spec.Mounts {
 		m := &spec.Mounts[i]
 		bind, recursive := isBind(m)

@@ -94,6 +94,46 @@ func TestWhatAMachineCannotGiveIsRefusedByName(t *testing.T) {
 	}
 }
 
+// `run` is told the spec of the first app, without its root.
+func TestTheFirstAppIsRefusedBeforeTheVMBoots(t *testing.T) {
+	w := newWorld(t)
+	check := func(change func(*specs.Spec)) error {
+		r := with(t, change)
+		return w.s.Share.CheckSpec(&abi.Request{Entrypoint: abi.Run, Bundle: r.Bundle, Spec: r.Spec})
+	}
+	bind := func(source string) func(*specs.Spec) {
+		return func(s *specs.Spec) {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/m", Source: source, Type: "bind", Options: []string{"rbind"}})
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*specs.Spec)
+		why    string
+	}{
+		"the host's network":          {func(s *specs.Spec) { s.Linux.Namespaces = nil }, `linux.namespaces: without "network"`},
+		"a namespace of the host's":   {func(s *specs.Spec) { s.Linux.Namespaces[1].Path = "/proc/1/ns/ipc" }, "linux.namespaces[1].path"},
+		"the host's proc":             {bind("/proc"), "mounts[0].source"},
+		"the host's proc in a source": {bind("/"), "below it"},
+		"a device of the host's": {func(s *specs.Spec) {
+			s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229}}
+		}, "linux.devices[0]"},
+	} {
+		if err := check(test.change); serve.CodeOf(err) != abi.ExitNotImplemented || !strings.Contains(err.Error(), test.why) {
+			t.Errorf("%s: %v (%d)", name, err, serve.CodeOf(err))
+		}
+	}
+	for name, change := range map[string]func(*specs.Spec){
+		"nothing in particular":    func(*specs.Spec) {},
+		"a volume":                 bind(t.TempDir()),
+		"a file that is not there": bind(filepath.Join(t.TempDir(), "later")),
+	} {
+		if err := check(change); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	expectEmptyShare(t)
+}
+
 func TestAUserNamespaceIsThatOfThePod(t *testing.T) {
 	ids := []specs.LinuxIDMapping{{HostID: 1000, Size: 10}}
 	of := func(path string, ids []specs.LinuxIDMapping) *abi.Request {

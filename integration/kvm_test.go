@@ -44,6 +44,7 @@ func ofMachines() []string {
 		"TestContainersComeAndGoInAMachine",
 		"TestAMachineHasAnImageAsTheRootOfAContainer",
 		"TestADiskThatCannotBeWrittenBackIsTakenBack",
+		"TestSIGTERMOfAShutdownHasAVMWriteItsDisks",
 		"TestImagesOfErofsAreReadOnlyRoots",
 		"TestARootIsAnOverlayOfImages",
 		"TestAMachineHasTheBlockDevicesOfItsContainersAndNoOthers",

@@ -116,6 +116,59 @@ func TestAMachineHasAnImageAsTheRootOfAContainer(t *testing.T) {
 	})
 }
 
+// A host that shuts down sends SIGTERM to all processes, and SIGKILL ten or more seconds later. The guest's kernel would
+// write back what it has cached after half a minute.
+func TestSIGTERMOfAShutdownHasAVMWriteItsDisks(t *testing.T) {
+	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
+		img, ctx, pod := filepath.Join(t.TempDir(), "image"), c.context(t), "group-"+c.id()
+		if out, err := exec.Command("mke2fs", "-q", "-t", "ext4", "-d", rootTree(t), img, "64M").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		_, file, number := loopDevice(t, "before")
+		output := filepath.Join(t.TempDir(), "log")
+		container, err := c.client.NewContainer(ctx, c.id(), containerd.WithRuntime(c.runtime, nil), containerd.WithNewSpec(
+			group(pod), withDevice(number, "/dev/volume", "rw"),
+			// The last close would write the device back.
+			oci.WithProcessArgs("/bin/sh", "-c", "echo cached >/etc/written; exec 3>/dev/volume; echo cached >&3; echo ready; exec /bin/sleep 1000")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		task, err := container.NewTask(ctx, cio.LogFile(output), containerd.WithRootFS([]mount.Mount{{Type: "ext4", Source: img, Options: []string{"loop", "rw"}}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		exited := c.wait(t, task)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		wait.Until(t, "the container has written", func() bool { return read(t, output) == "ready\n" })
+		dir, record := c.pod(t, pod)
+		l := &life{supervisor: record.Supervisor.PID}
+		all := append(processesWith(t, "virtiofsd", dir), l.child(t, "qemu-system"), int(task.Pid()), l.supervisor)
+		for _, pid := range all {
+			sendSignal(t, pid, syscall.SIGTERM)
+		}
+		expectExit(t, exited, 137)
+		wait.Observe(t, "the VM has ended", func() (bool, string) {
+			living := slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return !alive(pid) })
+			return len(living) == 0, fmt.Sprint(living)
+		})
+		deleteTask(t, ctx, task)
+		if err := container.Delete(ctx); err != nil {
+			t.Error(err)
+		}
+		if out, err := exec.Command("e2fsck", "-n", "-f", img).CombinedOutput(); err != nil {
+			t.Errorf("the file system of the root: %v: %s", err, out)
+		}
+		if out, err := exec.Command("debugfs", "-R", "cat /etc/written", img).Output(); err != nil || string(out) != "cached\n" {
+			t.Errorf("the root has %q, %v", out, err)
+		}
+		if text := read(t, file); !strings.HasPrefix(text, "cached\n") {
+			t.Errorf("the volume has %.20q", text)
+		}
+	})
+}
+
 // The host's file system is full, so that the machine cannot write the disk back.
 func TestADiskThatCannotBeWrittenBackIsTakenBack(t *testing.T) {
 	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {

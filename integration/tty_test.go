@@ -208,6 +208,35 @@ func TestAResizeBeforeStartSticks(t *testing.T) {
 	})
 }
 
+// The first thing that the program sees is the size, with a stage1 that is slow to answer, too.
+// requirements.md#T10
+func TestAResizeBetweenExecAndStartIsSeenByTheFirstInstruction(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		spec, err := task.Spec(ctx)
+		must(t, err)
+		process := *spec.Process
+		process.Terminal, process.Args = true, []string{"testprog", "winsize"}
+		for i := range 12 {
+			var out streams
+			exec, err := task.Exec(ctx, fmt.Sprint("exec", i), &process, cio.NewCreator(cio.WithStreams(nil, &out.stdout, nil), cio.WithTerminal, cio.WithFIFODir(fifoDir(c.daemon.Dir()))))
+			must(t, err)
+			exited, err := exec.Wait(ctx)
+			must(t, err)
+			must(t, exec.Resize(ctx, 34, 12))
+			must(t, exec.Start(ctx))
+			expectExit(t, exited, 0)
+			exec.IO().Wait()
+			_, err = exec.Delete(ctx)
+			must(t, err)
+			if out.stdout.String() != "12 34\r\n" {
+				t.Errorf("exec %d: size %q", i, out.stdout.String())
+			}
+		}
+	})
+}
+
 func TestAllOutputOfATerminalArrives(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)

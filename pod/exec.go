@@ -156,7 +156,7 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	}
 	c := a.call(abi.Enter)
 	c.Request.Exec = string(e.exec)
-	c.Process = e.config.Process
+	c.Process = a.sized(e)
 	c.Request.Cgroup = a.cgroup.ABI()
 	c.Request.Terminal = e.terminal
 	opts := a.config.Options
@@ -180,4 +180,26 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 // dropRecord removes the stage1's record of an exec's exit.
 func (a *app) dropRecord(exec ExecID) error {
 	return a.disk.DropExec(string(exec))
+}
+
+// sized returns the process of an exec, with the size of the terminal that its client has asked for since Exec: the
+// program may look at the size before the shim has the terminal. If the stage1 does not honour the field, the terminal gets
+// the size when the shim has it.
+func (a *app) sized(e *execution) *spec.Process {
+	e.mu.Lock()
+	size, asked := e.size, e.config.Process
+	e.mu.Unlock()
+	if size == nil {
+		return asked
+	}
+	box := fmt.Appendf(nil, `{"height":%d,"width":%d}`, size.Height, size.Width)
+	text := asked.Root.With(spec.Change{Name: "consoleSize", To: func(spec.Value) []byte { return box }})
+	p, err := ReadProcess(a.id, e.exec, text)
+	if err != nil {
+		return asked
+	}
+	if _, err := a.session.stage1.CheckProcess(p); err != nil {
+		return asked
+	}
+	return p
 }

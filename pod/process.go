@@ -34,7 +34,8 @@ type process struct {
 	made  Process // as the stage1 has described it; zero before
 	init  bool    // it is the first process of the app's PID namespace
 	exit  Exit
-	fatal int // the first signal that should have ended it before its start, and so the cause of its exit
+	size  *Size // that a client has asked for last
+	fatal int   // the first signal that should have ended it before its start, and so the cause of its exit
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events, box *outbox) *process {
@@ -103,6 +104,9 @@ func (p *process) resize(size Size) error {
 	if !p.terminal {
 		return nil
 	}
+	p.mu.Lock()
+	p.size = &size
+	p.mu.Unlock()
 	if err := p.stdio.Resize(size); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
@@ -84,8 +85,9 @@ func about(ctx context.Context, req any, err error) *log.Entry {
 }
 
 // printable is an error whose text is safe to print, although parts of the text may come
-// from a stage1, an image or a spec.
+// from a stage1, an image or a spec. It has the class of the error and none of its causes: errgrpc would send causes that
+// stand beside each other, and each client of a client would append their texts once more.
 type printable struct{ error }
 
 func (p printable) Error() string { return abi.Printable(p.error.Error()) }
-func (p printable) Unwrap() error { return p.error }
+func (p printable) Unwrap() error { return errdefs.Resolve(p.error) }

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -155,6 +157,25 @@ func TestAnErrorHasNoControlCharactersForAClientAndItsCodeStays(t *testing.T) {
 	want := `exec: /bin/\x1b]0;title\a\u202e:` + "\n\tno such file: not found"
 	if s, _ := status.FromError(err); s.Message() != want {
 		t.Errorf("text %q", s.Message())
+	}
+}
+
+// containerd turns the error of a shim into its own, and that one into its client's. Each time errgrpc appends the texts of
+// errors that stand beside each other.
+func TestAnErrorOfSeveralCausesReachesTheClientOnce(t *testing.T) {
+	for _, cause := range []error{
+		fmt.Errorf("start e: %w: %w", syscall.EAGAIN, errdefs.ErrResourceExhausted),
+		errors.Join(errors.New("first"), fmt.Errorf("second: %w", errdefs.ErrResourceExhausted)),
+	} {
+		b := newBench(t)
+		b.pod.onCreate = func(pod.AppConfig) error { return cause }
+		_, err := call[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: "a", Bundle: bundle(t)})
+		for range 2 {
+			err = errgrpc.ToNative(errgrpc.ToGRPC(err))
+		}
+		if !errdefs.IsResourceExhausted(err) || err.Error() != cause.Error() {
+			t.Errorf("the client has\n%v\nwant\n%v", err, cause)
+		}
 	}
 }
 

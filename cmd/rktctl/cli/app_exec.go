@@ -54,8 +54,8 @@ func executed(ctx context.Context, p *local.Pod, c local.ExecConfig) (int, error
 	})
 }
 
-// inRawMode calls f while the terminal is in raw mode. sizes delivers the terminal's size now and
-// after every change.
+// inRawMode calls f while the terminal is in raw mode. sizes has the terminal's size, and delivers it after
+// every change.
 func inRawMode(ctx context.Context, in *os.File, f func(ctx context.Context, sizes <-chan local.Size) (int, error)) (int, error) {
 	con, err := console.ConsoleFromFile(in)
 	if err != nil {
@@ -68,23 +68,25 @@ func inRawMode(ctx context.Context, in *os.File, f func(ctx context.Context, siz
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, syscall.SIGWINCH)
 	defer signal.Stop(changes)
-	changes <- syscall.SIGWINCH // the present size
-	sizes := make(chan local.Size)
+	sizes := make(chan local.Size, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	pass := func() {
+		size, err := con.Size()
+		if err != nil {
+			return
+		}
+		select {
+		case sizes <- local.Size{Width: uint32(size.Width), Height: uint32(size.Height)}:
+		case <-ctx.Done():
+		}
+	}
+	pass()
 	go func() {
 		for {
 			select {
 			case <-changes:
-			case <-ctx.Done():
-				return
-			}
-			size, err := con.Size()
-			if err != nil {
-				continue
-			}
-			select {
-			case sizes <- local.Size{Width: uint32(size.Width), Height: uint32(size.Height)}:
+				pass()
 			case <-ctx.Done():
 				return
 			}

@@ -212,16 +212,17 @@ func (x *execution) run(ctx context.Context, s *server, a *view.App, spec []byte
 		exit, err = s.Wait(rpc, &task.WaitRequest{ID: a.ID, ExecID: id})
 		ended <- err
 	}()
-	if _, err := s.Start(rpc, &task.StartRequest{ID: a.ID, ExecID: id}); err != nil {
-		return errors.Join(fail("start "+x.args[0], err), remove())
-	}
+	// Before Start: the program may look at the size at once, and it must not run without its terminal.
 	undo, err := x.takeTerminal(func(w, h uint16) {
 		_, _ = s.ResizePty(rpc, &task.ResizePtyRequest{ID: a.ID, ExecID: id, Width: uint32(w), Height: uint32(h)})
 	})
 	if err != nil {
-		return err
+		return errors.Join(fmt.Errorf("take over the terminal for an exec in app %s: %w", a.ID, err), remove())
 	}
 	defer undo()
+	if _, err := s.Start(rpc, &task.StartRequest{ID: a.ID, ExecID: id}); err != nil {
+		return errors.Join(fail("start "+x.args[0], err), remove())
+	}
 	streams.copy(func() { _, _ = s.CloseIO(rpc, &task.CloseIORequest{ID: a.ID, ExecID: id, Stdin: true}) })
 	stop := context.AfterFunc(ctx, func() { x.end(rpc, s, a.ID, id) })
 	defer stop()
@@ -250,7 +251,7 @@ func (x *execution) end(ctx context.Context, s *server, app, id string) {
 	}
 }
 
-// takeTerminal puts the terminal into raw mode, and calls resize with its size now and after
+// takeTerminal puts the terminal into raw mode, calls resize with its size, and again after
 // every change. undo does the opposite.
 func (x *execution) takeTerminal(resize func(width, height uint16)) (undo func(), err error) {
 	if !x.terminal {
@@ -265,15 +266,16 @@ func (x *execution) takeTerminal(resize func(width, height uint16)) (undo func()
 	}
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, unix.SIGWINCH)
+	pass := func() {
+		if size, err := t.Size(); err == nil {
+			resize(size.Width, size.Height)
+		}
+	}
+	pass()
 	var done sync.WaitGroup
 	done.Go(func() {
-		for {
-			if size, err := t.Size(); err == nil {
-				resize(size.Width, size.Height)
-			}
-			if _, ok := <-sizes; !ok {
-				return
-			}
+		for range sizes {
+			pass()
 		}
 	})
 	return func() {

@@ -35,7 +35,7 @@ type ExecConfig struct {
 	Stdin    io.Reader // nil: no input
 	Stdout   io.Writer
 	Stderr   io.Writer // not used with a terminal
-	// Resize delivers sizes of the terminal.
+	// Resize delivers sizes of the terminal. A size that it has when Exec is called is the program's first.
 	Resize <-chan Size
 }
 
@@ -180,6 +180,11 @@ func (e *execution) run(ctx context.Context, spec []byte) (int, error) {
 		return 0, native(err)
 	}
 	defer e.server.Delete(context.WithoutCancel(ctx), &task.DeleteRequest{ID: e.app.name, ExecID: e.id})
+	select {
+	case z := <-e.config.Resize:
+		_, _ = e.server.ResizePty(ctx, &task.ResizePtyRequest{ID: e.app.name, ExecID: e.id, Width: z.Width, Height: z.Height})
+	default:
+	}
 	if _, err := e.server.Start(ctx, &task.StartRequest{ID: e.app.name, ExecID: e.id}); err != nil {
 		e.unblock()
 		return 0, native(err)

@@ -34,10 +34,10 @@ type disk struct {
 func disks() []disk {
 	return []disk{
 		{"tmpfs without space", "tf", tmpfsOf("mode=755,size=48m"), fillWithBytes, unix.ENOSPC, emptyDisk},
-		{"ext4 without space", "ef", mountExt4, fillWithBytes, unix.ENOSPC, emptyDisk},
+		{"ext4 without space", "ef", smallExt4, fillWithBytes, unix.ENOSPC, emptyDisk},
 		{"tmpfs without inodes", "ti", tmpfsOf("mode=755,size=48m,nr_inodes=2k"), fillWithFiles, unix.ENOSPC, emptyDisk},
-		{"ext4 without inodes", "ei", mountExt4, fillWithFiles, unix.ENOSPC, emptyDisk},
-		{"read-only ext4", "er", mountExt4, breakExt4, unix.EROFS, nil},
+		{"ext4 without inodes", "ei", smallExt4, fillWithFiles, unix.ENOSPC, emptyDisk},
+		{"read-only ext4", "er", smallExt4, breakExt4, unix.EROFS, nil},
 	}
 }
 
@@ -50,9 +50,15 @@ func tmpfsOf(options string) func(*testing.T, string) {
 	}
 }
 
-// mountExt4 mounts a small ext4 of a loop device. An error makes it read-only, as most
-// distributions configure the root file system.
-func mountExt4(t *testing.T, dir string) {
+// smallExt4 mounts an ext4 on which an error makes it read-only, as most distributions
+// configure the root file system.
+func smallExt4(t *testing.T, dir string) {
+	t.Helper()
+	mountExt4(t, dir, "64M", "errors=remount-ro")
+}
+
+// mountExt4 mounts an ext4 of a loop device. Its image is beside the directory.
+func mountExt4(t *testing.T, dir, size, options string) {
 	t.Helper()
 	if !exists("/dev/loop-control") {
 		t.Skip("this machine has no loop devices")
@@ -60,9 +66,9 @@ func mountExt4(t *testing.T, dir string) {
 	image := dir + ".img"
 	t.Cleanup(func() { _ = os.Remove(image) })
 	for _, command := range [][]string{
-		{"truncate", "-s", "64M", image},
+		{"truncate", "-s", size, image},
 		{"mkfs.ext4", "-q", "-N", "2048", image},
-		{"mount", "-o", "loop,errors=remount-ro", image, dir},
+		{"mount", "-o", "loop," + options, image, dir},
 	} {
 		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 		if errors.Is(err, exec.ErrNotFound) {

@@ -24,7 +24,7 @@ const holderDir = "holder"
 
 // HolderRoot returns the root file system of holders: their program, and the
 // directories that a stage1 mounts on. It is made once and never changed,
-// because its name is a hash of the program.
+// because its name is a hash of the program. Therefore it is flushed to the disk before it has that name.
 func (s *Store) HolderRoot() (string, error) {
 	program, err := hold.Program()
 	if err != nil {
@@ -46,11 +46,23 @@ func (s *Store) HolderRoot() (string, error) {
 	if err := hold.Fill(made, program); err != nil {
 		return "", err
 	}
+	if err := flush(filepath.Join(made, "hold")); err != nil {
+		return "", err
+	}
 	err = os.Rename(made, dir)
 	if errors.Is(err, fs.ErrExist) {
 		err = nil // another shim has made the same directory
 	}
 	return dir, err
+}
+
+// flush writes a file to the disk, so that it is whole after a power loss.
+func flush(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // WriteHolder makes the OCI bundle of a pod's holder in the directory dir. A

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -309,15 +310,32 @@ func TestOnlyOneProcessKeepsTheCounters(t *testing.T) {
 	}
 }
 
-func TestADamagedFileOfCountersIsAnError(t *testing.T) {
+func TestAFileOfOtherCountersIsAnError(t *testing.T) {
 	b := newBench(t)
-	for _, text := range []string{"", "[]", `{"version":2}`, `{"counters":null}`} {
+	for _, text := range []string{"[]", `{"version":2}`, `{"counters":null}`} {
 		path := filepath.Join(t.TempDir(), "counters")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := New(b.data, path, false, nil); err == nil || !strings.Contains(err.Error(), "remove it to begin at zero") {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestCountersThatWereLostWithThePowerBeginAtZero(t *testing.T) {
+	b := newBench(t)
+	for _, text := range []string{"", "\x00\x00", `{"version":1,"cou`} {
+		path := filepath.Join(t.TempDir(), "counters")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := New(b.data, path, true, nil)
+		if err == nil {
+			err = errors.Join(c.Collect(), c.Close())
+		}
+		if after, readErr := os.ReadFile(path); err != nil || !strings.Contains(string(after), `"version":1`) {
+			t.Errorf("%q: %v; %s, %v", text, err, after, readErr)
 		}
 	}
 }

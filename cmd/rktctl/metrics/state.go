@@ -35,11 +35,12 @@ type state struct {
 	Spans    []span               `json:"spans,omitempty"` // that were not sent yet
 }
 
-// readState reads the file. Without it, counting begins.
+// readState reads the file. Without it, counting begins, and also if it is no JSON: it is not flushed, so a power loss
+// may damage it.
 func readState(path string) (*state, error) {
 	s := &state{Version: 1, Counters: map[string]float64{}, Values: map[string][]string{}, Pods: map[string]*position{}, Failures: map[string]int{}}
 	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || err == nil && !json.Valid(text) {
 		return s, nil
 	}
 	if err != nil {

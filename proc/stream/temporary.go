@@ -42,3 +42,14 @@ func (b *Backoff) Wait(ctx context.Context) error {
 
 // Reset is called after a success.
 func (b *Backoff) Reset() { b.pause = 0 }
+
+// Retry calls f, and again after each temporary error, until ctx ends. It returns the last error of f.
+func Retry(ctx context.Context, f func() error) error {
+	var pauses Backoff
+	for {
+		err := f()
+		if !Temporary(err) || pauses.Wait(ctx) != nil {
+			return err
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/stream"
 )
 
 // maxSocketPath is the length of a path that a sockaddr_un has room for, without
@@ -33,6 +34,7 @@ type Socket struct {
 
 	file     string // to be removed
 	listener *net.UnixListener
+	stop     func()        // ends accept while it waits for descriptors
 	got      chan struct{} // closed when master or err is set
 	master   *os.File
 	err      error
@@ -67,15 +69,21 @@ func Listen(dir string) (*Socket, error) {
 	if err := os.Chmod(s.file, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("make the console socket: %w", err), l.Close(), os.Remove(s.file))
 	}
-	go s.accept()
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go s.accept(ctx)
 	return s, nil
 }
 
 // accept takes one connection, and one message with one descriptor from it. It
 // returns when Close is called, at the latest.
-func (s *Socket) accept() {
+func (s *Socket) accept(ctx context.Context) {
 	defer close(s.got)
-	conn, err := s.listener.AcceptUnix()
+	var conn *net.UnixConn
+	err := stream.Retry(ctx, func() (err error) {
+		conn, err = s.listener.AcceptUnix()
+		return err
+	})
 	if err != nil {
 		s.err = fmt.Errorf("accept on the console socket: %w", err)
 		return
@@ -143,6 +151,7 @@ func (s *Socket) Close() {
 	s.closed = true
 	conn := s.conn
 	s.mu.Unlock()
+	s.stop()
 	_ = s.listener.Close()
 	if conn != nil {
 		_ = conn.Close()

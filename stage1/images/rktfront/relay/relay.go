@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/stream"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
@@ -93,9 +95,19 @@ func (r *Relay) follow() {
 	}
 }
 
+// acceptTime is how long the host, or this process, may be short of descriptors before the program's terminal is given up.
+const acceptTime = 10 * time.Second
+
 // take receives the program's terminal, and sets the caller's to raw mode.
 func (r *Relay) take() error {
-	conn, err := r.listener.Accept()
+	ctx, cancel := context.WithTimeout(context.Background(), acceptTime)
+	defer cancel()
+	var conn seqpacket.Socket
+	// The program's terminal waits in the queue of connections.
+	err := stream.Retry(ctx, func() (err error) {
+		conn, err = r.listener.Accept()
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func All(ctx context.Context, mounts []*types.Mount, root string) error {
 func mountOne(ctx context.Context, m *abi.Mount, root string) error {
 	err := context.Cause(ctx)
 	if err == nil {
-		err = Mount(&types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options}, root)
+		err = Mount(ctx, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options}, root)
 	}
 	if err != nil {
 		return fmt.Errorf("mount %s of type %s: %w", m.Source, m.Type, err)

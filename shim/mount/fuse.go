@@ -1,18 +1,20 @@
 package mount
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/wire/types"
 )
-
-// fuseMagic is the type of FUSE in statfs(2).
-const fuseMagic = 0x65735546
 
 // An unmount waits until files that are just being closed are closed.
 const (
@@ -29,25 +31,53 @@ func helperOf(kind string) (helper, name string, ok bool) {
 	return "mount." + prefix, name, true
 }
 
-func mountByHelper(helper, kind string, m *types.Mount, target string) error {
+// A helper speaks to the program that serves its file system, which may wait for a network. Create, and the undo of
+// its mounts, end within these limits all the same (docs/lifecycle.md, *Limits*).
+const (
+	mountLimit   = 30 * time.Second
+	unmountLimit = 5 * time.Second
+	// helperLinger is how long a program that a helper has left, such as the one that serves the file system, may
+	// keep the helper's output.
+	helperLinger = 200 * time.Millisecond
+)
+
+func mountByHelper(ctx context.Context, helper, kind string, m *types.Mount, target string) error {
 	args := []string{m.Source, target}
 	for _, o := range m.Options {
 		args = append(args, "-o", o)
 	}
-	out, err := exec.Command(helper, append(args, "-t", kind)...).CombinedOutput()
+	out, err := run(ctx, mountLimit, helper, append(args, "-t", kind)...)
 	if err != nil {
 		return fmt.Errorf("%s: %q: %w", helper, out, err)
 	}
 	return nil
 }
 
+// run runs a helper until its limit, or until ctx ends, and kills it with the processes of its group. A program that
+// serves a file system has a group of its own.
+func run(ctx context.Context, limit time.Duration, name string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("killed, because it has not ended within %s", limit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = helperLinger
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return out, err
+}
+
 // unmount undoes the last mount at a path. The helpers of FUSE end the program that serves the
-// file system.
+// file system. If that program hangs, so does every question about its file system, so the type is read from mountinfo.
 func unmount(target string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(target, &st); err == nil && st.Type == fuseMagic {
+	if isFUSE(target) {
 		for _, helper := range []string{"fusermount3", "fusermount"} {
-			if err := exec.Command(helper, "-u", target).Run(); err == nil {
+			if _, err := run(context.Background(), unmountLimit, helper, "-u", target); err == nil {
 				return nil
 			}
 		}
@@ -59,4 +89,18 @@ func unmount(target string) error {
 		}
 		time.Sleep(busyPause)
 	}
+}
+
+// isFUSE reports whether the last mount at a path is one of FUSE.
+func isFUSE(target string) bool {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(target))
+	if err != nil {
+		return false
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(dir, filepath.Base(target))))
+	if err != nil || len(mounts) == 0 {
+		return false
+	}
+	kind, _, _ := strings.Cut(mounts[len(mounts)-1].FSType, ".")
+	return kind == "fuse" || kind == "fuseblk"
 }

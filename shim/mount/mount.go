@@ -1,8 +1,8 @@
 package mount
 
 import (
+	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,13 +17,13 @@ import (
 )
 
 // Mount mounts m at its target below root. Symbolic links do not lead out of root.
-func Mount(m *types.Mount, root string) error {
+func Mount(ctx context.Context, m *types.Mount, root string) error {
 	target, err := securejoin.SecureJoin(root, m.Target)
 	if err != nil {
 		return err
 	}
 	if helper, kind, ok := helperOf(m.Type); ok {
-		return mountByHelper(helper, kind, m, target)
+		return mountByHelper(ctx, helper, kind, m, target)
 	}
 	o, err := parse(m.Options)
 	if err != nil {
@@ -238,12 +238,9 @@ func (o *options) set(option string) {
 
 // unmountAll unmounts everything that is mounted at target itself. It is no error if nothing is.
 func unmountAll(target string) error {
-	if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	for {
 		err := unmount(target)
-		if err == unix.EINVAL { // nothing is mounted there
+		if err == unix.EINVAL || err == unix.ENOENT { // nothing is mounted there
 			return nil
 		}
 		if err != nil {

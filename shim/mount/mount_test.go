@@ -152,7 +152,7 @@ func sameMount(t *testing.T, m types.Mount) {
 	want := (&theirs.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: slices.Clone(m.Options)}).Mount(b)
 	wanted := made(t, b)
 	_ = theirs.UnmountRecursive(b, 0) // an upper directory serves one overlay at a time
-	err := mount.Mount(&m, a)
+	err := mount.Mount(t.Context(), &m, a)
 	if (err == nil) != (want == nil) {
 		t.Fatalf("error %v, and containerd's package has %v", err, want)
 	}
@@ -177,7 +177,7 @@ func TestLayersOfAMappedOverlayHaveTheNewOwner(t *testing.T) {
 	}
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	m := &types.Mount{Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + one + ":" + two, "uidmap=0:100000:65536", "gidmap=0:200000:65536"}}
-	if err := mount.Mount(m, dir); err != nil {
+	if err := mount.Mount(t.Context(), m, dir); err != nil {
 		t.Skipf("this kernel maps no ids here: %v", err)
 	}
 	var st unix.Stat_t
@@ -198,7 +198,7 @@ func TestMountsAreUndoneInReverseOrder(t *testing.T) {
 		if i == 1 {
 			mkdirs(t, filepath.Join(dir, "below"))
 		}
-		if err := mount.Mount(m, dir); err != nil {
+		if err := mount.Mount(t.Context(), m, dir); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -222,13 +222,13 @@ func TestAHelperOfFUSEMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	if err := mount.Mount(&types.Mount{Type: "fuse3.name", Source: "src", Options: []string{"a", "b"}}, dir); err != nil {
+	if err := mount.Mount(t.Context(), &types.Mount{Type: "fuse3.name", Source: "src", Options: []string{"a", "b"}}, dir); err != nil {
 		t.Fatal(err)
 	}
 	if len(made(t, dir)) != 1 {
 		t.Error("nothing is mounted")
 	}
-	err := mount.Mount(&types.Mount{Type: "fuse3.name", Source: "other"}, dir)
+	err := mount.Mount(t.Context(), &types.Mount{Type: "fuse3.name", Source: "other"}, dir)
 	if err == nil || !strings.Contains(err.Error(), "other "+dir+" -t name") {
 		t.Errorf("error %v without the helper's words", err)
 	}

@@ -108,7 +108,7 @@ func sealed(t *testing.T, name, content string) string {
 func change(t *testing.T, path string, f func(dir string) error) {
 	t.Helper()
 	dir := target(t)
-	if err := mount.Mount(&types.Mount{Type: "ext4", Source: path, Options: []string{"loop"}}, dir); err != nil {
+	if err := mount.Mount(t.Context(), &types.Mount{Type: "ext4", Source: path, Options: []string{"loop"}}, dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(f(dir), unix.Unmount(dir, 0)); err != nil {
@@ -194,7 +194,7 @@ func TestAnImageWithItsContentsInAnotherFile(t *testing.T) {
 		t.Skipf("mkfs.erofs: %v: %s", err, out)
 	}
 	root := target(t)
-	if err := mount.Mount(&types.Mount{Type: "erofs", Source: img, Options: []string{"ro", "loop", "device=" + contents}}, root); err != nil {
+	if err := mount.Mount(t.Context(), &types.Mount{Type: "erofs", Source: img, Options: []string{"ro", "loop", "device=" + contents}}, root); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(root, "file")); err != nil || len(b) != 5000 {
@@ -308,7 +308,7 @@ func TestADiskDoesNotDecideThatTheHostPanics(t *testing.T) {
 		t.Fatalf("tune2fs: %v: %s", err, out)
 	}
 	for option, want := range map[string]string{"rw": "remount-ro", "errors=continue": "continue", "errors=panic": "panic"} { // as the client asks
-		if err := mount.Mount(&types.Mount{Type: "ext4", Source: img, Options: []string{"loop", option}}, root); err != nil {
+		if err := mount.Mount(t.Context(), &types.Mount{Type: "ext4", Source: img, Options: []string{"loop", option}}, root); err != nil {
 			t.Fatal(err)
 		}
 		device := strings.TrimPrefix(mounted(t, root).Source, "/dev/")

@@ -163,7 +163,11 @@ func closed(c <-chan struct{}) bool {
 // Hung kills a call that did not answer in time, with all processes that it has started. It
 // returns the error.
 func (k *Call) Hung(ctx context.Context) error {
-	how := k.giveUp()
+	where := ""
+	if k.Stage1.Stuck != nil {
+		where = k.Stage1.Stuck()
+	}
+	how := k.giveUp() + where
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
 		return fmt.Errorf("given up after %s: %w; %s", round(time.Since(k.Began)), cause, how)
 	}

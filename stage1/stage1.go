@@ -52,6 +52,10 @@ type Stage1 struct {
 	// the environment of an execution, or with the request that goes to the socket.
 	Show func(e abi.Entrypoint, argv, env []string, request []byte)
 
+	// Stuck, if set, is called when a call has not answered in time, before it is ended. The error has
+	// its text.
+	Stuck func() string
+
 	// Inside, if set, calls a function in the mount namespace in which an entrypoint of the pod is executed. Stage 0
 	// itself works in that of the entrypoint "".
 	Inside func(abi.Entrypoint, func() error) error

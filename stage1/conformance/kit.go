@@ -173,7 +173,11 @@ func (k *Kit) newStage1() (pod.Stage1, error) { return k.stage1Of(k.image, k.con
 
 // stage1Of returns a stage1 of an image, which may ignore the excused fields.
 func (k *Kit) stage1Of(i *image.Image, excused []string) (pod.Stage1, error) {
-	return stage1.For(i, i.Name(), k.children, stage1.Rules{Excused: excused}, k.config.Doors...)
+	opened, err := stage1.For(i, i.Name(), k.children, stage1.Rules{Excused: excused}, k.config.Doors...)
+	if s, ok := opened.(*stage1.Stage1); ok {
+		s.Stuck = stuck
+	}
+	return opened, err
 }
 
 // Image returns the image that is checked.

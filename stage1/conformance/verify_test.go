@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -327,6 +328,10 @@ func TestACheckThatHangsIsEndedAndLeavesNothing(t *testing.T) {
 	for _, c := range v.Checks {
 		if c.Outcome != "failed" || !strings.Contains(c.Words, "the check has not ended in its time") {
 			t.Errorf("%+v", c)
+		}
+		// It is told where its processes are, and what they wait for.
+		if !regexp.MustCompile(`(?m)^process \d+ of \d+ \(sleep 1000\) S; wchan \w+`).MatchString(c.Words) {
+			t.Errorf("%s: %s", c.ID, c.Words)
 		}
 	}
 	expectNoProcessOf(t, dir)

@@ -15,9 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// agentWords are the metadata that a filter sends to the agent.
-const agentWords = "stage1 verify"
-
 // agentLimit is how long a stage1 may take to send a listener, on an idle machine.
 const agentLimit = 5 * time.Second
 
@@ -25,16 +22,17 @@ const agentLimit = 5 * time.Second
 const agentSocket = "/run/stage1-verify.sock"
 
 // askAgent asks for a filter that leaves a system call to an agent.
-func askAgent(s *specs.Spec) {
+func (v *values) askAgent(s *specs.Spec) {
 	s.Linux.Seccomp = &specs.LinuxSeccomp{
-		DefaultAction: specs.ActAllow, Architectures: architecture(), ListenerPath: agentSocket, ListenerMetadata: agentWords,
-		Syscalls: []specs.LinuxSyscall{{Names: []string{"getsid"}, Action: specs.ActNotify}},
+		DefaultAction: specs.ActAllow, Architectures: architecture(), ListenerPath: agentSocket, ListenerMetadata: v.metadata,
+		Syscalls: []specs.LinuxSyscall{{Names: []string{v.deniedCall}, Action: specs.ActNotify}},
 	}
 }
 
 // agent is a seccomp agent. Every system call that it is asked about fails: with errnoOfRule if
-// the state that came with the listener has agentWords, and with errnoOfArgument otherwise.
+// the state that came with the listener has the filter's metadata, and with errnoOfArgument otherwise.
 type agent struct {
+	values *values
 	socket *net.UnixListener
 	// To close stop, which is the other end of stopped, ends the work on listeners.
 	stop, stopped *os.File
@@ -49,7 +47,7 @@ func (t *trial) withAgent(s *specs.Spec) error {
 	}
 	t.later(func(context.Context) error { return dir.Close() })
 	s.Linux.Seccomp.ListenerPath = fmt.Sprintf("/proc/%d/fd/%d/agent.sock", os.Getpid(), dir.Fd())
-	a := &agent{}
+	a := &agent{values: t.values}
 	if a.socket, err = net.ListenUnix("unix", &net.UnixAddr{Name: s.Linux.Seccomp.ListenerPath, Net: "unix"}); err != nil {
 		return fmt.Errorf("the socket of a seccomp agent: %w", err)
 	}
@@ -73,7 +71,7 @@ func (a *agent) serve() {
 			return // the socket is closed
 		}
 		_ = c.SetReadDeadline(time.Now().Add(agentLimit * Pace()))
-		if listener, errno, ok := receiveListener(c); ok {
+		if listener, errno, ok := a.receiveListener(c); ok {
 			a.work.Go(func() { a.refuse(listener, errno) })
 		}
 		_ = c.Close()
@@ -82,7 +80,7 @@ func (a *agent) serve() {
 
 // receiveListener returns the listener of a connection, and the error with which its system
 // calls are to fail.
-func receiveListener(c *net.UnixConn) (listener int, errno uint, ok bool) {
+func (a *agent) receiveListener(c *net.UnixConn) (listener int, errno uint, ok bool) {
 	text, rights := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(8*4))
 	n, m, _, _, err := c.ReadMsgUnix(text, rights)
 	if err != nil {
@@ -101,10 +99,10 @@ func receiveListener(c *net.UnixConn) (listener int, errno uint, ok bool) {
 		_ = unix.Close(fd)
 	}
 	var state specs.ContainerProcessState
-	if err := json.Unmarshal(text[:n], &state); err != nil || state.Metadata != agentWords {
-		return fds[0], errnoOfArgument, true
+	if err := json.Unmarshal(text[:n], &state); err != nil || state.Metadata != a.values.metadata {
+		return fds[0], a.values.errnoOfArgument, true
 	}
-	return fds[0], errnoOfRule, true
+	return fds[0], a.values.errnoOfRule, true
 }
 
 // refuse answers the system calls of a listener until no process has its filter, or the agent

@@ -243,7 +243,7 @@ const enterLimit = 10 * time.Second
 func (h *byHand) enter(ctx context.Context) error {
 	args := h.Command
 	if len(args) == 0 {
-		args = []string{inRoot, "say", "entered"}
+		args = []string{h.t.values.inRoot(), "say", "entered"}
 	}
 	c := h.app.call(abi.Enter)
 	c.Request.Exec, c.Request.Cgroup = "exec", h.app.request.Cgroup

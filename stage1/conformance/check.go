@@ -78,12 +78,13 @@ func demanded(level Level, asks func(*specs.Spec)) func(id, section, sentence st
 func Checks() []Check {
 	all := slices.Concat(imageChecks(), featureChecks(), runChecks(), addChecks(), hookChecks(), startChecks(), streamChecks(), signalChecks(),
 		exitChecks(), removeChecks(), stopChecks(), sandboxChecks(), crashChecks(), serveChecks(),
-		enterChecks(), terminalChecks(), rootChecks(), honoursChecks(), situationChecks(), limitChecks(), userChecks(), checkpointChecks())
+		enterChecks(), terminalChecks(), rootChecks(), honoursChecks(), situationChecks(), limitChecks(), limitFileChecks(), userChecks(), checkpointChecks())
 	all = showing(all, map[string][]string{
 		"add/namespaces": {"/linux/namespaces/*/type"},
 		"start/program":  {"/root/path", "/process/args", "/process/env", "/process/cwd", "/process/user/uid", "/process/user/gid"},
 		"enter/program":  {"/process/args", "/process/env", "/process/cwd", "/process/user/uid", "/process/user/gid"},
-		"sandbox/app":    {"/linux/namespaces/*/path"},
+		"sandbox/inside": {"/linux/namespaces/*/path"},
+		"limit/memory":   {"/linux/resources/memory/limit"},
 		"terminal/app":   {"/process/terminal", "/process/consoleSize/height", "/process/consoleSize/width"},
 		"terminal/exec":  {"/process/terminal", "/process/consoleSize/height", "/process/consoleSize/width"},
 		"user/mapped": {"/linux/uidMappings/*/containerID", "/linux/uidMappings/*/hostID", "/linux/uidMappings/*/size",
@@ -135,14 +136,17 @@ func (c *Check) bare() *specs.Spec {
 	return s
 }
 
-// Select returns the checks whose id matches one of the patterns. A pattern is a part of
-// the id, in which * stands for any text. Without patterns, all checks match.
+// Select returns the checks whose id matches one of the patterns. A pattern is an id, or else a part
+// of ids, in which * stands for any text. Without patterns, all checks match.
 func Select(all []Check, patterns ...string) []Check {
 	if len(patterns) == 0 {
 		return all
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool {
-		return !slices.ContainsFunc(patterns, func(p string) bool { return contains(c.ID, p) })
+		return !slices.ContainsFunc(patterns, func(p string) bool {
+			isID := slices.ContainsFunc(all, func(c Check) bool { return c.ID == p })
+			return c.ID == p || !isID && contains(c.ID, p)
+		})
 	})
 }
 

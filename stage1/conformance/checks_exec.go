@@ -59,16 +59,17 @@ func enterChecks() []Check {
 }
 
 func checkEntered(ctx context.Context, a *wholeApp) error {
-	want := surroundings{Args: []string{"inspect", "two words"}, Cwd: "/tmp"}
+	v := a.w.t.values
+	want := surroundings{Args: []string{"inspect", v.argument}, Cwd: v.data}
 	s := must(a.exec(pod.WithTrace(ctx, clientsTrace), "exec", func(p *specs.Process) {
-		p.Cwd, p.Env = want.Cwd, append(p.Env, "VERIFY=exec")
-		p.User = specs.User{UID: 4711, GID: 4712}
+		p.Cwd, p.Env = want.Cwd, append(p.Env, v.environment)
+		p.User = specs.User{UID: v.user, GID: v.group}
 		if a.w.t.declares(&specs.Spec{Process: p}) != nil {
 			p.User = specs.User{}
 		}
 		want.UID, want.GID = int(p.User.UID), int(p.User.GID)
 	}, want.Args...))
-	return hasFound(ctx, s.streams, want, "VERIFY=exec")
+	return hasFound(ctx, s.streams, want, v.environment)
 }
 
 func checkInside(ctx context.Context, a *wholeApp) error {
@@ -142,7 +143,7 @@ func checkEnterEnded(ctx context.Context, t *trial) error {
 	must(a.ended(ctx))
 	c := a.call(abi.Enter)
 	c.Request.Exec, c.Request.Cgroup = "exec", a.request.Cgroup
-	c.Process = must(read(&specs.Process{Args: []string{inRoot, "exit", "0"}, Cwd: "/"}))
+	c.Process = must(read(&specs.Process{Args: []string{b.t.values.inRoot(), "exit", "0"}, Cwd: "/"}))
 	s := must(newStreams(false))
 	t.later(func(context.Context) error { return s.Close() })
 	defer t.children.Expect()()

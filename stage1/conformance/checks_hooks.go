@@ -29,7 +29,7 @@ func hookChecks() []Check {
 	container.asks = func(s *specs.Spec) { s.Hooks = &specs.Hooks{CreateContainer: loggingHook("", "")} }
 	container.Fields = hookFields("createContainer")
 	start := inPod("hooks/start-container", "5", "a startContainer hook has run in the root of the app when app/start returns", checkStartHook)
-	start.asks = func(s *specs.Spec) { s.Hooks = &specs.Hooks{StartContainer: touchingHook()} }
+	start.asks = func(s *specs.Spec) { s.Hooks = &specs.Hooks{StartContainer: draw(0).touchingHook()} }
 	start.Fields = hookFields("startContainer")
 	post := inPod("hooks/poststart", "5", "a poststart hook has run when app/start returns, and not before", checkPoststart)
 	post.asks = func(s *specs.Spec) { s.Hooks = &specs.Hooks{Poststart: loggingHook("", "")} }
@@ -40,27 +40,30 @@ func hookChecks() []Check {
 // hookTimeouts check that a hook of each kind ends at its timeout.
 func hookTimeouts() []Check {
 	host := slowHook("/bin/sh", "sh", "-c", "exec sleep 8")
-	inside := slowHook(inRoot, programName, "sleep", "8")
 	added := func(ctx context.Context, b *barePod, asks func(*specs.Spec)) error { return b.refuses(ctx, asks) }
 	var all []Check
 	for _, k := range []struct {
 		kind, id, sentence string
-		asks               func(*specs.Spec)
+		asks               func(*specs.Spec, *values)
 		run                func(context.Context, *barePod, func(*specs.Spec)) error
 	}{
 		{"createRuntime", "hooks/timeout", "a hook that takes longer than its timeout fails app/add",
-			func(s *specs.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: host} }, added},
+			func(s *specs.Spec, _ *values) { s.Hooks = &specs.Hooks{CreateRuntime: host} }, added},
 		{"prestart", "hooks/timeout-prestart", "a prestart hook that takes longer than its timeout fails app/add",
-			func(s *specs.Spec) { s.Hooks = prestart(host) }, added},
+			func(s *specs.Spec, _ *values) { s.Hooks = prestart(host) }, added},
 		{"createContainer", "hooks/timeout-create-container", "a createContainer hook that takes longer than its timeout fails app/add",
-			func(s *specs.Spec) { s.Hooks = &specs.Hooks{CreateContainer: host} }, added},
+			func(s *specs.Spec, _ *values) { s.Hooks = &specs.Hooks{CreateContainer: host} }, added},
 		{"startContainer", "hooks/timeout-start-container", "after a startContainer hook that takes longer than its timeout the program does not run",
-			func(s *specs.Spec) { s.Hooks = &specs.Hooks{StartContainer: inside} }, checkNoProgram},
+			func(s *specs.Spec, v *values) {
+				s.Hooks = &specs.Hooks{StartContainer: slowHook(v.inRoot(), v.program, "sleep", "8")}
+			}, checkNoProgram},
 		{"poststart", "hooks/timeout-poststart", "a poststart hook that takes longer than its timeout fails app/start",
-			func(s *specs.Spec) { s.Hooks = &specs.Hooks{Poststart: host} }, checkNoStart},
+			func(s *specs.Spec, _ *values) { s.Hooks = &specs.Hooks{Poststart: host} }, checkNoStart},
 	} {
-		c := inPod(k.id, "5", k.sentence, func(ctx context.Context, b *barePod) error { return k.run(ctx, b, k.asks) })
-		c.asks, c.Fields = k.asks, []string{"/hooks/" + k.kind + "/*/timeout"}
+		c := inPod(k.id, "5", k.sentence, func(ctx context.Context, b *barePod) error {
+			return k.run(ctx, b, func(s *specs.Spec) { k.asks(s, b.t.values) })
+		})
+		c.asks, c.Fields = func(s *specs.Spec) { k.asks(s, draw(0)) }, []string{"/hooks/" + k.kind + "/*/timeout"}
 		all = append(all, c)
 	}
 	return all
@@ -100,8 +103,8 @@ const touched = "touched-by-hook"
 
 // touchingHook returns a hook that makes a file in the root of the app, by the kit's
 // program.
-func touchingHook() []specs.Hook {
-	return []specs.Hook{{Path: inRoot, Args: []string{programName, "touch"}, Env: []string{touchVariable + "=/data/" + touched}}}
+func (v *values) touchingHook() []specs.Hook {
+	return []specs.Hook{{Path: v.inRoot(), Args: []string{v.program, "touch"}, Env: []string{touchVariable + "=" + v.data + "/" + touched}}}
 }
 
 // ranHooks returns an error unless the log has these hooks in this order.
@@ -138,9 +141,9 @@ func checkHooks(ctx context.Context, b *barePod) error {
 }
 
 func checkStartHook(ctx context.Context, b *barePod) error {
-	path := filepath.Join(b.t.rootfs, "data", touched)
+	path := filepath.Join(b.t.rootfs, b.t.values.data, touched)
 	b.t.later(func(context.Context) error { _ = os.Remove(path); return nil })
-	a := must(b.add(ctx, "app", func(s *specs.Spec) { s.Hooks = &specs.Hooks{StartContainer: touchingHook()} }, "wait"))
+	a := must(b.add(ctx, "app", func(s *specs.Spec) { s.Hooks = &specs.Hooks{StartContainer: b.t.values.touchingHook()} }, "wait"))
 	try(a.invoke(ctx, abi.AppStart))
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("no startContainer hook has run in the root: %w", err)

@@ -143,47 +143,50 @@ func checkStats(ctx context.Context, t *trial) error {
 
 // userChecks check user namespaces.
 func userChecks() []Check {
-	asks := func(s *specs.Spec) {
-		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
-		ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
-		s.Linux.UIDMappings, s.Linux.GIDMappings = ids, ids
-	}
 	check := func(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
-		c := demanded(LevelUser, asks)(id, section, sentence, run, needs...)
+		c := demanded(LevelUser, draw(0).askMapping)(id, section, sentence, run, needs...)
 		c.unless = abi.OwnProcesses
 		return c
 	}
 	return []Check{
 		check("user/mapped", "5 app/add", "in a user namespace root is somebody else outside", func(ctx context.Context, t *trial) error {
-			a := must(t.mappedApp(ctx, asks))
-			return mapped(a.pid)
+			a := must(t.mappedApp(ctx))
+			return t.values.isMapped(a.pid)
 		}),
 		check("user/exec", "5 enter", "an exec is in the user namespace of its app", func(ctx context.Context, t *trial) error {
-			a := must(t.mappedApp(ctx, asks))
+			a := must(t.mappedApp(ctx))
 			s := must(a.exec(ctx, "exec", nil, "wait"))
 			try(s.out.awaitWord(ctx, "waiting"))
-			return mapped(s.pid)
+			return t.values.isMapped(s.pid)
 		}, abi.Enter),
 	}
 }
 
 // mappedApp makes an app in a user namespace. Users of that namespace must be able to
 // reach the app's root.
-func (t *trial) mappedApp(ctx context.Context, asks func(*specs.Spec)) (*wholeApp, error) {
+func (t *trial) mappedApp(ctx context.Context) (*wholeApp, error) {
 	for dir := t.rootfs; dir != "/"; dir = filepath.Dir(dir) {
 		if must(os.Stat(dir)).Mode()&0o001 == 0 {
 			return nil, fmt.Errorf("this cannot be checked below %s, which others may not enter: set TMPDIR to another directory", dir)
 		}
 	}
-	return t.wholePod().waiting(ctx, asks)
+	return t.wholePod().waiting(ctx, t.values.askMapping)
 }
 
-// mapped fails unless root in the process's user namespace is user 100000 here.
-func mapped(pid int) error {
+// askMapping asks for a user namespace.
+func (v *values) askMapping(s *specs.Spec) {
+	s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: v.mapped, Size: 65536}}
+	s.Linux.UIDMappings, s.Linux.GIDMappings = ids, ids
+}
+
+// isMapped fails unless root in the process's user namespace is the user of askMapping here.
+func (v *values) isMapped(pid int) error {
+	want := fmt.Sprintf("0 %d 65536", v.mapped)
 	for _, file := range []string{"uid_map", "gid_map"} {
 		b := must(os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file)))
-		if got := strings.Join(strings.Fields(string(b)), " "); got != "0 100000 65536" {
-			return fmt.Errorf("%s of process %d is %q, want 0 100000 65536", file, pid, got)
+		if got := strings.Join(strings.Fields(string(b)), " "); got != want {
+			return fmt.Errorf("%s of process %d is %q, want %s", file, pid, got, want)
 		}
 	}
 	return nil

@@ -50,17 +50,18 @@ const clientsTrace abi.Traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067
 
 func checkProgram(ctx context.Context, t *trial) error {
 	ctx = pod.WithTrace(ctx, clientsTrace)
-	want := surroundings{Args: []string{"inspect", "two words", ""}, Cwd: "/tmp"}
+	v := t.values
+	want := surroundings{Args: []string{"inspect", v.argument, ""}, Cwd: v.data}
 	a := must(t.wholePod().start(ctx, func(s *specs.Spec) {
 		s.Process.Cwd = want.Cwd
-		s.Process.Env = append(s.Process.Env, "VERIFY=a b=c")
-		s.Process.User = specs.User{UID: 4711, GID: 4712}
+		s.Process.Env = append(s.Process.Env, v.environment)
+		s.Process.User = specs.User{UID: v.user, GID: v.group}
 		if t.declares(s) != nil {
 			s.Process.User = specs.User{}
 		}
 		want.UID, want.GID = int(s.Process.User.UID), int(s.Process.User.GID)
 	}, want.Args...))
-	return hasFound(ctx, a.streams, want, "VERIFY=a b=c")
+	return hasFound(ctx, a.streams, want, v.environment)
 }
 
 // hasFound compares the surroundings that a program reports with the expected ones.

@@ -41,7 +41,7 @@ func masked(s *specs.Spec) {
 
 // unprivileged changes the user of a process: without CAP_SETFCAP the kernel does not let root map itself into
 // a user namespace.
-func unprivileged(p *specs.Process) { p.User = specs.User{UID: user, GID: user} }
+func unprivileged(p *specs.Process) { p.User = specs.User{UID: 4711, GID: 4711} }
 
 // checkBelow enters the app's mount namespace, and there does in a copy of it what a process with
 // CAP_SYS_ADMIN can do.
@@ -158,7 +158,7 @@ const noUserNamespace = "no user namespace"
 // fresh mounts a new filesystem in new namespaces, in a child of this process.
 func fresh(fstype string) (string, error) {
 	cmd := exec.Command("/proc/self/exe", "fresh", fstype)
-	cmd.Args[0] = programName
+	cmd.Args[0] = usualName
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},

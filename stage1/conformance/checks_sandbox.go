@@ -19,20 +19,24 @@ import (
 // the stage1 refuses such pods.
 func sandboxChecks() []Check {
 	check := func(id, sentence string, run func(context.Context, *sandbox) error) Check {
-		c := mutable(id, "4", sentence, func(ctx context.Context, t *trial) error { return run(ctx, must(t.sandbox(ctx))) })
-		c.asks, c.unless = isolate, abi.OwnNamespaces
+		c := sandboxCheck(id, sentence, run)
+		c.unless = abi.OwnNamespaces
 		return c
 	}
-	return []Check{
+	return append([]Check{
 		check("sandbox/empty", "a pod without an app has a process that holds its namespaces, with the hostname that was asked for", checkEmptySandbox),
 		check("sandbox/closed", "the process that holds the namespaces of a pod shows nothing of the host's: its user, without capabilities, cannot look into it, and nobody can write to the host through a procfs in its root", checkClosedSandbox),
 		check("sandbox/app", "an app that comes later joins the namespaces of the pod, which lives on without it", checkAppOfSandbox),
-		check("sandbox/stop", "stop ends a pod with its apps, and the process that holds its namespaces", checkStopSandbox),
-	}
+		sandboxCheck("sandbox/stop", "stop ends a pod with its apps, and the process that holds its namespaces", checkStopSandbox),
+	}, insideChecks()...)
 }
 
-// hostname is the hostname of sandboxes.
-const hostname = "verify-sandbox"
+// sandboxCheck returns a check of a sandbox.
+func sandboxCheck(id, sentence string, run func(context.Context, *sandbox) error) Check {
+	c := mutable(id, "4", sentence, func(ctx context.Context, t *trial) error { return run(ctx, must(t.sandbox(ctx))) })
+	c.asks = isolate
+	return c
+}
 
 // shared returns the namespaces of a sandbox that its apps join, with their names in the
 // OCI spec and in /proc.
@@ -51,10 +55,11 @@ type sandbox struct {
 func (t *trial) sandbox(ctx context.Context) (*sandbox, error) {
 	b := &sandbox{wholePod: t.wholePod(), id: t.id()}
 	bundle := must(os.MkdirTemp(t.dir, "sandbox-"))
-	c := pod.SandboxConfig{ID: b.id, Bundle: bundle, Hostname: hostname, CgroupsPath: t.cgroups + "/" + b.id}
+	c := pod.SandboxConfig{ID: b.id, Bundle: bundle, Hostname: t.values.sandboxName, CgroupsPath: t.cgroups + "/" + b.id, Sysctl: t.settings()}
 	for kind := range shared() {
 		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: string(kind)})
 	}
+	c.Namespaces = append(c.Namespaces, abi.Namespace{Type: string(specs.PIDNamespace)}) // apps may join it
 	try(b.CreateSandbox(ctx, c))
 	t.later(func(ctx context.Context) error {
 		if err := b.ShutdownSandbox(ctx, b.id); !errdefs.IsNotFound(err) {
@@ -103,8 +108,8 @@ func (b *sandbox) join(s *specs.Spec) {
 
 func checkEmptySandbox(_ context.Context, b *sandbox) error {
 	try(b.hold(b.holder))
-	if name := must(hostnameOf(b.holder)); name != hostname {
-		return fmt.Errorf("its hostname is %q, want %q", name, hostname)
+	if name := must(hostnameOf(b.holder)); name != b.t.values.sandboxName {
+		return fmt.Errorf("its hostname is %q, want %q", name, b.t.values.sandboxName)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func questions() []question {
 			return err
 		}},
 		{"enter into an unknown app", func(ctx context.Context, b *barePod, name string) error {
-			return enters(ctx, b, name, inRoot)
+			return enters(ctx, b, name, b.t.values.inRoot())
 		}},
 		{"enter with a program that is missing", func(ctx context.Context, b *barePod, name string) error {
 			must(b.start(ctx, name, "wait"))

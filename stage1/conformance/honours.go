@@ -80,24 +80,32 @@ func ownNamespace(name string) fact {
 }
 
 // honouredParts returns all parts.
-func honouredParts() []honoured { return slices.Concat(processFields(), rootFields(), kernelFields()) }
+func honouredParts(v *values) []honoured {
+	return slices.Concat(processFields(v), rootFields(v), kernelFields(v))
+}
+
+// part returns a part, which asks for the values of the kit's seed.
+func (k *Kit) part(name string) *honoured {
+	all := honouredParts(k.values)
+	return &all[slices.IndexFunc(all, func(h honoured) bool { return h.name == name })]
+}
 
 // honoursChecks check the fields that the features document declares.
 func honoursChecks() []Check {
 	var all []Check
-	for _, h := range honouredParts() {
+	for _, h := range honouredParts(draw(0)) {
 		c := Check{asks: h.ask, honest: true, Fields: h.fields, missing: h.missing}
 		if h.only != execOnly {
 			app := c
 			app.ID, app.Level, app.Section, app.Sentence = "honours/"+h.name, LevelRun, "9", "an app: "+h.sentence
-			app.run = func(ctx context.Context, t *trial) error { return t.honoursInApp(ctx, &h) }
+			app.run = func(ctx context.Context, t *trial) error { return t.honoursInApp(ctx, t.part(h.name)) }
 			all = append(all, app)
 		}
 		if h.only != appOnly {
 			exec := c
 			exec.ID, exec.Level, exec.Section, exec.Sentence = "exec-honours/"+h.name, LevelExec, "9", "an exec: "+h.sentence
 			exec.needs = []abi.Entrypoint{abi.Enter}
-			exec.run = func(ctx context.Context, t *trial) error { return t.honoursInExec(ctx, &h) }
+			exec.run = func(ctx context.Context, t *trial) error { return t.honoursInExec(ctx, t.part(h.name)) }
 			all = append(all, exec)
 		}
 	}

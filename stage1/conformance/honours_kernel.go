@@ -13,7 +13,7 @@ import (
 )
 
 // kernelFields are about namespaces and about what the kernel allows a program.
-func kernelFields() []honoured {
+func kernelFields(v *values) []honoured {
 	return []honoured{
 		{name: "network-namespace", sentence: "the network namespace is its app's own", fields: []string{"/linux/namespaces/*/type"},
 			ask: namespace(specs.NetworkNamespace), facts: []fact{ownNamespace("net")}},
@@ -26,9 +26,9 @@ func kernelFields() []honoured {
 			fields: []string{"/linux/timeOffsets/*/secs", "/linux/timeOffsets/*/nanosecs"},
 			ask: func(s *specs.Spec) {
 				namespace(specs.TimeNamespace)(s)
-				s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 86400, Nanosecs: 5}}
+				s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: v.offset, Nanosecs: 5}}
 			},
-			facts: []fact{ownNamespace("time"), has("file /proc/self/timens_offsets", "boottime 86400 5")},
+			facts: []fact{ownNamespace("time"), has("file /proc/self/timens_offsets", fmt.Sprintf("boottime %d 5", v.offset))},
 			missing: func() string {
 				if _, err := os.Stat("/proc/self/ns/time"); err != nil {
 					return "the kernel has no time namespaces"
@@ -38,49 +38,47 @@ func kernelFields() []honoured {
 		{name: "sysctl", sentence: "the kernel's settings are those of the spec", fields: []string{"/linux/sysctl/*"},
 			ask: func(s *specs.Spec) {
 				namespace(specs.IPCNamespace)(s)
-				s.Linux.Sysctl = map[string]string{"kernel.msgmax": "4000"}
+				s.Linux.Sysctl = map[string]string{v.sysctl: v.sysctlValue}
 			},
-			facts: []fact{is("file /proc/sys/kernel/msgmax", "4000")}},
+			facts: []fact{is("file "+sysctlFile(v.sysctl), v.sysctlValue)}},
 		{name: "devices", sentence: "the devices of the spec are there, with their owners and modes",
 			fields: []string{"/linux/devices/*/path", "/linux/devices/*/type", "/linux/devices/*/major", "/linux/devices/*/minor",
 				"/linux/devices/*/fileMode", "/linux/devices/*/uid", "/linux/devices/*/gid"},
 			ask: func(s *specs.Spec) {
-				s.Linux.Devices = []specs.LinuxDevice{{
-					Path: "/dev/verify", Type: "c", Major: 1, Minor: 5,
-					FileMode: new(os.FileMode(0o620)), UID: new(uint32(user)), GID: new(uint32(user + 1)),
-				}}
+				s.Linux.Devices = []specs.LinuxDevice{v.device}
 			},
-			facts: []fact{is("stat /dev/verify", "c 1:5 0620 4711:4712")}},
+			facts: []fact{is("stat "+v.device.Path, fmt.Sprintf("c 1:%d %04o %d:%d", v.device.Minor, *v.device.FileMode, *v.device.UID, *v.device.GID))}},
 		{name: "seccomp", about: "seccomp", sentence: "the system calls that the filter names fail as it says, and others do not",
 			fields: []string{"/linux/seccomp/syscalls/*/names", "/linux/seccomp/syscalls/*/action", "/linux/seccomp/syscalls/*/errnoRet",
 				"/linux/seccomp/syscalls/*/args/*/index", "/linux/seccomp/syscalls/*/args/*/value", "/linux/seccomp/syscalls/*/args/*/valueTwo",
 				"/linux/seccomp/syscalls/*/args/*/op"},
-			ask: askSeccomp,
+			ask: v.askSeccomp,
 			facts: []fact{
-				is("status Seccomp", "2"), is("call getsid 0", "EPROTO"),
-				is("call getpriority 0 333", "EMULTIHOP"), is("call getpriority 0 0", "done"), // 333 is 256 + 77
+				is("status Seccomp", "2"), is("call "+v.deniedCall+" 0", errnoName(v.errnoOfRule)), is("call "+v.otherCall+" 0", "done"),
+				is(fmt.Sprintf("call getpriority 0 %d", v.maskedArgument+1+v.matchedArgument), errnoName(v.errnoOfArgument)),
+				is("call getpriority 0 0", "done"),
 			}},
 		{name: "seccomp-plain", about: "seccomp", sentence: "the system calls that the filter names fail as the kernel says by default, and others do not",
 			fields: []string{"/linux/seccomp/syscalls/*/names", "/linux/seccomp/syscalls/*/action"},
 			ask: func(s *specs.Spec) {
 				s.Linux.Seccomp = &specs.LinuxSeccomp{
 					DefaultAction: specs.ActAllow, Architectures: architecture(),
-					Syscalls: []specs.LinuxSyscall{{Names: []string{"getsid"}, Action: specs.ActErrno}},
+					Syscalls: []specs.LinuxSyscall{{Names: []string{v.deniedCall}, Action: specs.ActErrno}},
 				}
 			},
-			facts: []fact{is("status Seccomp", "2"), is("call getsid 0", "EPERM"), is("call getpriority 0 0", "done")}},
+			facts: []fact{is("status Seccomp", "2"), is("call "+v.deniedCall+" 0", "EPERM"), is("call getpriority 0 0", "done")}},
 		{name: "seccomp-default", about: "seccomp", sentence: "a system call that the filter does not name fails as it says",
 			fields: []string{"/linux/seccomp/defaultAction", "/linux/seccomp/defaultErrnoRet"},
 			ask: func(s *specs.Spec) {
 				s.Linux.Seccomp = &specs.LinuxSeccomp{
-					DefaultAction: specs.ActErrno, DefaultErrnoRet: new(errnoOfRule), Architectures: architecture(),
+					DefaultAction: specs.ActErrno, DefaultErrnoRet: new(v.errnoOfRule), Architectures: architecture(),
 					Syscalls: []specs.LinuxSyscall{{Names: strings.Fields(neededCalls), Action: specs.ActAllow}},
 				}
 			},
-			facts: []fact{is("call getpriority 0 0", "EPROTO"), is("call getsid 0", "done")}},
+			facts: []fact{is("call getpriority 0 0", errnoName(v.errnoOfRule)), is("call getsid 0", "done")}},
 		{name: "seccomp-agent", about: "seccomp", sentence: "a system call that the filter leaves to an agent ends as the agent says",
 			fields: []string{"/linux/seccomp/listenerPath", "/linux/seccomp/listenerMetadata"},
-			ask:    askAgent, with: (*trial).withAgent, facts: []fact{is("call getsid 0", "EPROTO")}},
+			ask:    v.askAgent, with: (*trial).withAgent, facts: []fact{is("call "+v.deniedCall+" 0", errnoName(v.errnoOfRule))}},
 		{name: "personality", sentence: "the execution domain is the spec's", fields: []string{"/linux/personality/domain"},
 			ask:   func(s *specs.Spec) { s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux32} },
 			facts: []fact{is("personality", "0x8")}},
@@ -92,6 +90,9 @@ func kernelFields() []honoured {
 			facts: []fact{is("memory-policy", fmt.Sprintf("%#x 0x1", policyOfNode0))}, missing: noPolicies},
 	}
 }
+
+// sysctlFile returns the path of a kernel setting.
+func sysctlFile(name string) string { return "/proc/sys/" + strings.ReplaceAll(name, ".", "/") }
 
 // policyOfNode0 is the mode of a memory policy that takes memory from node 0.
 const policyOfNode0 = unix.MPOL_INTERLEAVE | unix.MPOL_F_STATIC_NODES
@@ -119,20 +120,13 @@ func namespace(kind specs.LinuxNamespaceType) func(*specs.Spec) {
 	}
 }
 
-// The errors that filters return: EPROTO and EMULTIHOP. No system call that is made here
-// returns them by itself.
-const (
-	errnoOfRule     = uint(71)
-	errnoOfArgument = uint(72)
-)
-
-func askSeccomp(s *specs.Spec) {
+func (v *values) askSeccomp(s *specs.Spec) {
 	s.Linux.Seccomp = &specs.LinuxSeccomp{
 		DefaultAction: specs.ActAllow, Architectures: architecture(),
 		Syscalls: []specs.LinuxSyscall{
-			{Names: []string{"getsid"}, Action: specs.ActErrno, ErrnoRet: new(errnoOfRule)},
-			{Names: []string{"getpriority"}, Action: specs.ActErrno, ErrnoRet: new(errnoOfArgument),
-				Args: []specs.LinuxSeccompArg{{Index: 1, Value: 0xff, ValueTwo: 77, Op: specs.OpMaskedEqual}}},
+			{Names: []string{v.deniedCall}, Action: specs.ActErrno, ErrnoRet: new(v.errnoOfRule)},
+			{Names: []string{"getpriority"}, Action: specs.ActErrno, ErrnoRet: new(v.errnoOfArgument),
+				Args: []specs.LinuxSeccompArg{{Index: 1, Value: v.maskedArgument, ValueTwo: v.matchedArgument, Op: specs.OpMaskedEqual}}},
 		},
 	}
 }

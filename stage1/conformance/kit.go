@@ -27,6 +27,9 @@ type KitConfig struct {
 	Excuse []string // fields of a spec that the stage1 may ignore, like accept in the configuration
 	// Doors are for images that package stage1 does not call itself.
 	Doors []stage1.Door `json:"-"`
+	// Seed determines the values that checks ask for, and the name of the kit's program. With 0,
+	// which is for examples, the program has its usual name.
+	Seed uint32
 	// Timeout is how long one check may take.
 	Timeout time.Duration
 	// Dir is the parent of the kit's directory; "" is the system's directory for temporary
@@ -44,6 +47,7 @@ type KitConfig struct {
 // makes the process a child subreaper.
 type Kit struct {
 	config   KitConfig
+	values   *values
 	dir      string // of the kit, with the data directory of its pods
 	rootfs   string // root of all apps
 	cgroups  string // path of the cgroup that contains the apps' cgroups
@@ -80,7 +84,7 @@ func Open(ctx context.Context, c KitConfig) (*Kit, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kit{config: c, dir: dir, rootfs: filepath.Join(dir, "rootfs"), cgroups: "/" + filepath.Base(dir), podID: fmt.Sprintf("7f3d2c1a-5b64-4e0f-9a77-%012x", os.Getpid())}
+	k := &Kit{config: c, values: draw(c.Seed), dir: dir, rootfs: filepath.Join(dir, "rootfs"), cgroups: "/" + filepath.Base(dir), podID: fmt.Sprintf("7f3d2c1a-5b64-4e0f-9a77-%012x", os.Getpid())}
 	if c.Keep && c.KeepIn == "" {
 		if k.config.KeepIn, err = os.MkdirTemp(c.Dir, "stage1-verify-kept-"); err != nil {
 			return nil, errors.Join(err, k.Close())
@@ -99,7 +103,7 @@ func (k *Kit) open(ctx context.Context, program string) error {
 	if err := os.Chmod(k.dir, 0o711); err != nil {
 		return err
 	}
-	if err := makeRoot(k.rootfs, program); err != nil {
+	if err := makeRoot(k.rootfs, program, k.values); err != nil {
 		return fmt.Errorf("make a root for apps: %w", err)
 	}
 	// On most hosts the root of a container is a mount of its own, and shared. Do the same.

@@ -31,7 +31,7 @@ func lies() map[string]string {
 		"/linux/seccomp/listenerPath":         `/linux/seccomp/listenerPath '"/run/another.sock"'`,
 		"/linux/seccomp/syscalls/*/action":    `/linux/seccomp/syscalls/*/action '"SCMP_ACT_ALLOW"'`,
 		"/linux/seccomp/syscalls/*/args/*/op": `/linux/seccomp/syscalls/*/args/*/op '"SCMP_CMP_NE"'`,
-		"/linux/seccomp/syscalls/*/names":     `/linux/seccomp/syscalls/*/names '["getpgid"]'`,
+		"/linux/seccomp/syscalls/*/names":     `/linux/seccomp/syscalls/*/names '["getppid"]'`,
 		"/linux/uidMappings/*/containerID":    `/linux/uidMappings/*/size 65537`,
 		"/linux/uidMappings/*/hostID":         `/linux/uidMappings/*/hostID 200000`,
 		"/linux/uidMappings/*/size":           `/linux/uidMappings/*/size 1000`,
@@ -46,7 +46,7 @@ func lies() map[string]string {
 		"/mounts/*/uidMappings/*/hostID":      `/mounts/*/uidMappings/*/hostID 7`,
 		"/mounts/*/uidMappings/*/size":        `/mounts/*/uidMappings '[{"containerID":7,"hostID":7,"size":1}]'`,
 		"/linux/netDevices/*/name":            `/linux/netDevices`,
-		"/process/args":                       `/process/args '["/bin/stage1-verify-app","inspect","another"]'`,
+		"/process/args":                       `/process/args/2 '"another"'`,
 		"/process/cwd":                        `/process/cwd '"/"'`,
 		"/process/ioPriority/class":           `/process/ioPriority/class '"IOPRIO_CLASS_IDLE"'`,
 		"/process/rlimits/*/hard":             `/process/rlimits/*/hard 9000`,
@@ -100,7 +100,7 @@ func liars() []*liar {
 	shownBy := map[string][]string{}
 	for _, c := range conformance.Checks() {
 		for _, f := range c.Fields {
-			if !slices.Contains(notLied, f) {
+			if !slices.Contains(notLied, f) && !strings.HasPrefix(f, "/linux/resources/") { // which stage 0 takes from config.json
 				shownBy[f] = append(shownBy[f], c.ID)
 			}
 		}

@@ -34,6 +34,11 @@ func observe(questions []string) map[string]string {
 		"memory-policy": memoryPolicy,
 		"call":          call,
 		"fresh":         fresh,
+		"open":          open,
+		"children":      children,
+		"listen":        listen,
+		"dial":          dial,
+		"sees":          sees,
 	}
 	answers := map[string]string{}
 	for _, q := range questions {
@@ -100,6 +105,42 @@ func create(path string) (string, error) {
 		return "", err
 	}
 	return "created", f.Close()
+}
+
+// open opens a file.
+func open(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	return "opened", f.Close()
+}
+
+// children makes up to N children, and returns how many there were at the same time. The child of a
+// process with threads may only make system calls, and not through the runtime.
+func children(n string) (string, error) {
+	most, err := strconv.Atoi(n)
+	if err != nil {
+		return "", err
+	}
+	pids := make([]uintptr, 0, most)
+	for len(pids) < most {
+		pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+		if errno != 0 {
+			break
+		}
+		if pid == 0 {
+			for {
+				unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+			}
+		}
+		pids = append(pids, pid)
+	}
+	for _, pid := range pids {
+		unix.RawSyscall(unix.SYS_KILL, pid, uintptr(unix.SIGKILL), 0)
+		unix.RawSyscall6(unix.SYS_WAIT4, pid, 0, 0, 0, 0, 0)
+	}
+	return strconv.Itoa(len(pids)), nil
 }
 
 // stat describes a file: type, device number, mode and owner, such as c 1:3 0620 4711:4712.
@@ -188,7 +229,7 @@ func call(text string) (string, error) {
 		}
 		arguments[i] = uintptr(n)
 	}
-	number := map[string]uintptr{"getpriority": unix.SYS_GETPRIORITY, "getsid": unix.SYS_GETSID}[words[0]]
+	number := map[string]uintptr{"getpriority": unix.SYS_GETPRIORITY, "getsid": unix.SYS_GETSID, "getpgid": unix.SYS_GETPGID}[words[0]]
 	if _, _, errno := unix.Syscall(number, arguments[0], arguments[1], 0); errno != 0 {
 		return "", errno
 	}

@@ -16,12 +16,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// programName is the name of the program of the kit's apps.
-const programName = "stage1-verify-app"
-
-// inRoot is the program's path in the root of an app.
-const inRoot = "/bin/" + programName
-
 // Program must be called first by the main function of a program that uses the kit, with
 // os.Args and with the doors of the kit's configuration. It has four uses. In an app of the
 // kit it runs the app's verb and exits. In the process that becomes the entrypoint of an
@@ -35,7 +29,7 @@ func Program(args []string, doors ...stage1.Door) {
 	if len(args) > 0 && filepath.Base(args[0]) == recorderName {
 		os.Exit(record(args))
 	}
-	if len(args) < 2 || filepath.Base(args[0]) != programName {
+	if len(args) < 2 || !isProgram(args[0]) {
 		return
 	}
 	os.Exit(act(args[1], args[2:]))
@@ -78,6 +72,11 @@ func act(verb string, args []string) int {
 		return eat(number(args, 0))
 	case "observe": // QUESTION...
 		return report(observe(args))
+	case "linger": // QUESTION..., and then waits
+		if code := report(observe(args)); code != 0 {
+			return code
+		}
+		return wait()
 	case "fresh": // FILESYSTEM: the child of the question fresh
 		return mountFresh(args[0])
 	case "touch": // the file that a variable names

@@ -14,6 +14,7 @@ type Report struct {
 	Image        string       `json:"image"`
 	Name         string       `json:"name"`
 	Digest       string       `json:"digest"`
+	Seed         uint32       `json:"seed"`    // of the values that the checks have asked for
 	Level        Level        `json:"level"`   // the level that the results prove
 	Claimed      Level        `json:"claimed"` // the level that was asked for, or 0
 	Holds        bool         `json:"holds"`
@@ -73,9 +74,9 @@ type TAP struct {
 	n int
 }
 
-// NewTAP begins a document of some checks.
-func NewTAP(w io.Writer, checks int) *TAP {
-	fmt.Fprintf(w, "TAP version 14\n1..%d\n", checks)
+// NewTAP begins a document of some checks, which ask for the values of a seed.
+func NewTAP(w io.Writer, checks int, seed uint32) *TAP {
+	fmt.Fprintf(w, "TAP version 14\n1..%d\n# seed %d: with --seed %d the checks ask for the same values again\n", checks, seed, seed)
 	return &TAP{w: w}
 }
 

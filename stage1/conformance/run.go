@@ -40,7 +40,7 @@ const (
 	Refused Reason = "refused"
 	// NoMachine means that the machine or its kernel lacks something.
 	NoMachine Reason = "machine"
-	// Invisible means that the kernel does not show whether a field is honoured.
+	// Invisible means that nothing shows whether a field is honoured.
 	Invisible Reason = "invisible"
 	// FailedCheck means that the check of a field has failed.
 	FailedCheck Reason = "failed"
@@ -75,14 +75,25 @@ func (k *Kit) check(ctx context.Context, c Check) Result {
 	notes, kept, err := k.attempt(ctx, &c)
 	r.Duration, r.Notes, r.Kept = time.Since(began), notes, kept
 	var cannot *cannotError
+	var absent *absentError
 	switch {
 	case errors.As(err, &cannot):
 		r.Outcome, r.Reason, r.Words = Absent, Refused, err.Error()
+	case errors.As(err, &absent):
+		r.Outcome, r.Reason, r.Words = Absent, absent.reason, absent.words
 	case err != nil:
 		r.Outcome, r.Words = Failed, err.Error()
 	}
 	return r
 }
+
+// absentError is the error of a check that finds out that there is nothing to check.
+type absentError struct {
+	reason Reason
+	words  string
+}
+
+func (e *absentError) Error() string { return e.words }
 
 // LevelOf returns the highest level for which no result breaks this level or a lower one.
 func LevelOf(results []Result) Level {

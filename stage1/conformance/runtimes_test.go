@@ -24,7 +24,8 @@ func ociWith(t *testing.T, line string) string {
 }
 
 // crun sets the size of an exec's terminal after the program has started. On a busy machine
-// the program may read the size before that.
+// the program may read the size before that. For a weight of input and output, crun 1.8 writes only
+// the file of CFQ, which Linux 5.0 has removed, and so fails app/add with version 1 of cgroups.
 func TestOCIPassesWithCrunToo(t *testing.T) {
 	t.Parallel()
 	need(t, "crun")
@@ -33,7 +34,7 @@ func TestOCIPassesWithCrunToo(t *testing.T) {
 		switch {
 		case c.Outcome == "passed":
 			passed++
-		case c.Outcome == "failed" && c.ID != "terminal/exec":
+		case c.Outcome == "failed" && c.ID != "terminal/exec" && c.ID != "limit/io-weight":
 			t.Errorf("%s (section %s): %s", c.ID, c.Section, c.Words)
 		}
 	}

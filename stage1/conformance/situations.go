@@ -23,32 +23,31 @@ type situation struct {
 	// skips are the names of the parts that such a program cannot ask for.
 	skips string
 	// asks makes the spec of a program one of the situation. It may be nil.
-	asks func(*specs.Spec)
+	asks func(*specs.Spec, *values)
 	// mutable and sandbox say which kind of pod the programs need.
 	mutable, sandbox bool
 	// start starts a program, with a change of its app's spec and, for an exec, of its process.
 	start func(context.Context, *trial, func(*specs.Spec), func(*specs.Process), []string) (*streams, error)
 }
 
-// otherUser is a user and group that no other check uses.
-const otherUser = 3187
+func onTTY(s *specs.Spec, _ *values) { s.Process.Terminal = true }
 
-// otherValues are the values of process fields of an app whose exec asks for values of its own.
-const otherScore, otherGroup, otherMask, otherLimit = 99, 6001, 0o11, 512
+func asOtherUser(s *specs.Spec, v *values) {
+	s.Process.User.UID, s.Process.User.GID = v.otherUser, v.otherGroup
+}
 
-func onTTY(s *specs.Spec)       { s.Process.Terminal = true }
-func asOtherUser(s *specs.Spec) { s.Process.User.UID, s.Process.User.GID = otherUser, otherUser+1 }
+func isolated(s *specs.Spec, _ *values) { isolate(s) }
 
 func situations() []situation {
 	const forces = "the fields of the spec are in force "
 	return []situation{
 		{name: "sandbox", kind: appOnly, sentence: forces + "for an app that joins the namespaces of its pod", mutable: true, sandbox: true,
-			asks: isolate, skips: "hostname domainname sysctl network-namespace network-devices", start: startInSandbox},
+			asks: isolated, skips: "hostname domainname sysctl network-namespace network-devices", start: startInSandbox},
 		{name: "terminal", kind: appOnly, sentence: forces + "for an app with a terminal", asks: onTTY, start: startFirst},
 		{name: "user", kind: appOnly, sentence: forces + "for an app of any user", asks: asOtherUser, skips: "capabilities", start: startFirst},
 		{name: "second", kind: appOnly, sentence: forces + "for a second app of a pod", mutable: true, start: startSecond},
 		{name: "sandbox", kind: execOnly, sentence: forces + "for an exec in an app that joins the namespaces of its pod", mutable: true, sandbox: true,
-			asks: isolate, skips: "hostname domainname sysctl network-namespace network-devices", start: enterInSandbox},
+			asks: isolated, skips: "hostname domainname sysctl network-namespace network-devices", start: enterInSandbox},
 		{name: "terminal", kind: execOnly, sentence: forces + "for an exec with a terminal", asks: onTTY, start: enterFirst},
 		{name: "user", kind: execOnly, sentence: forces + "for an exec of any user", asks: asOtherUser, skips: "capabilities", start: enterFirst},
 		{name: "second", kind: execOnly, sentence: forces + "for a second exec, in an app that has other values", start: enterSecond},
@@ -59,13 +58,13 @@ func situations() []situation {
 func situationChecks() []Check {
 	var all []Check
 	for _, s := range situations() {
-		c := Check{ID: "situation/app-" + s.name, Level: LevelRun, Section: "9", Sentence: s.sentence, asks: s.asks, mutable: s.mutable,
+		c := Check{ID: "situation/app-" + s.name, Level: LevelRun, Section: "9", Sentence: s.sentence, mutable: s.mutable,
 			run: func(ctx context.Context, t *trial) error { return t.honoursIn(ctx, &s) }}
+		if s.asks != nil {
+			c.asks = func(spec *specs.Spec) { s.asks(spec, draw(0)) }
+		}
 		if s.kind == execOnly {
 			c.ID, c.Level, c.needs = "situation/exec-"+s.name, LevelExec, []abi.Entrypoint{abi.Enter}
-		}
-		if s.sandbox {
-			c.unless = abi.OwnNamespaces
 		}
 		all = append(all, c)
 	}
@@ -100,7 +99,7 @@ func (t *trial) honoursIn(ctx context.Context, s *situation) (all error) {
 // partsOf returns the parts of the specification that the image declares, and that a program of the
 // situation can show.
 func (t *trial) partsOf(s *situation) []honoured {
-	return slices.DeleteFunc(honouredParts(), func(h honoured) bool {
+	return slices.DeleteFunc(honouredParts(t.values), func(h honoured) bool {
 		bare := Check{asks: h.ask}
 		asked := t.plainSpec()
 		h.ask(asked)
@@ -134,7 +133,7 @@ func (t *trial) honoursAll(ctx context.Context, s *situation, parts []honoured) 
 		verb, names = append(verb, h.verb()[1:]...), append(names, h.name)
 	}
 	if s.asks != nil {
-		s.asks(asked)
+		s.asks(asked, t.values)
 	}
 	app := func(spec *specs.Spec) {
 		own := *spec.Process
@@ -145,7 +144,7 @@ func (t *trial) honoursAll(ctx context.Context, s *situation, parts []honoured) 
 		case s.kind == execOnly:
 			spec.Process = &own
 		case s.asks != nil && !s.sandbox:
-			s.asks(spec)
+			s.asks(spec, t.values)
 		}
 	}
 	process := func(p *specs.Process) {
@@ -222,11 +221,11 @@ func (w *wholePod) entered(ctx context.Context, app func(*specs.Spec), process f
 // otherwise makes an app ask for values of process fields that its exec does not ask for.
 func (t *trial) otherwise(s *specs.Spec) {
 	for _, change := range []func(*specs.Process){
-		func(p *specs.Process) { p.OOMScoreAdj = new(otherScore) },
-		func(p *specs.Process) { p.User.AdditionalGids = []uint32{otherGroup} },
-		func(p *specs.Process) { p.User.Umask = new(uint32(otherMask)) },
+		func(p *specs.Process) { p.OOMScoreAdj = new(t.values.appScore) },
+		func(p *specs.Process) { p.User.AdditionalGids = []uint32{t.values.appGroup} },
+		func(p *specs.Process) { p.User.Umask = new(t.values.appMask) },
 		func(p *specs.Process) {
-			p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_CORE", Hard: otherLimit, Soft: otherLimit}}
+			p.Rlimits = []specs.POSIXRlimit{{Type: t.values.rlimits[0].kind, Hard: t.values.appLimit, Soft: t.values.appLimit}}
 		},
 	} {
 		alone := &specs.Process{}

@@ -18,7 +18,7 @@ func (k *Kit) plainSpec(verb ...string) *specs.Spec {
 	s := &specs.Spec{
 		Version: "1.0.2",
 		Root:    &specs.Root{Path: k.rootfs},
-		Process: &specs.Process{Args: append([]string{inRoot}, verb...), Cwd: "/", Env: []string{"PATH=/bin"}},
+		Process: &specs.Process{Args: append([]string{k.values.inRoot()}, verb...), Cwd: "/", Env: []string{"PATH=/bin"}},
 		Linux:   &specs.Linux{},
 	}
 	if k.isolates {
@@ -76,18 +76,18 @@ func read[T any](s *T) (*spec.Document[T], error) {
 	return spec.Read[T](raw)
 }
 
-// makeRoot makes the root of all apps: the kit's program, and files that cannot be
-// executed.
-func makeRoot(dir, program string) error {
-	for _, d := range []string{"bin", "data", "dev", "mnt", "proc", "sys", "tmp"} {
+// makeRoot makes the root of all apps: the kit's program, a file with data, and files that
+// cannot be executed.
+func makeRoot(dir, program string, v *values) error {
+	for _, d := range []string{"bin", v.data, "dev", "mnt", "proc", "sys", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			return err
 		}
 	}
-	if err := copyFile(program, filepath.Join(dir, inRoot)); err != nil {
+	if err := copyFile(program, filepath.Join(dir, v.inRoot())); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "data/file"), []byte("data\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, v.data, "file"), []byte(v.text+"\n"), 0o644); err != nil {
 		return err
 	}
 	for name, mode := range map[string]os.FileMode{"bin/not-executable": 0o644, "bin/no-format": 0o755} {

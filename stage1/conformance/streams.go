@@ -183,7 +183,8 @@ func (s *streams) answers(ctx context.Context) (map[string]string, error) {
 		return nil, fmt.Errorf("the program's output: %w, and its errors are %.200q", err, s.err.now())
 	}
 	answers := map[string]string{}
-	if err := json.Unmarshal([]byte(text), &answers); err != nil {
+	line, _, _ := strings.Cut(text, "\n") // the program may write more
+	if err := json.Unmarshal([]byte(line), &answers); err != nil {
 		return nil, fmt.Errorf("the program's output is %.200q and not what it writes", text)
 	}
 	return answers, nil

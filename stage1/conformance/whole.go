@@ -151,7 +151,7 @@ type wholeExec struct {
 
 // exec runs a verb of the kit's program in the app.
 func (a *wholeApp) exec(ctx context.Context, id pod.ExecID, change func(*specs.Process), verb ...string) (*wholeExec, error) {
-	p := &specs.Process{Args: append([]string{inRoot}, verb...), Cwd: "/", Env: []string{"PATH=/bin"}}
+	p := &specs.Process{Args: append([]string{a.w.t.values.inRoot()}, verb...), Cwd: "/", Env: []string{"PATH=/bin"}}
 	if change != nil {
 		change(p)
 	}

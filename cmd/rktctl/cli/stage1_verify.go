@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -32,6 +33,7 @@ type verification struct {
 	list     bool
 	show     abi.Entrypoint
 	timeout  time.Duration
+	seed     uint32
 	image    string
 	out      *output
 }
@@ -41,13 +43,14 @@ func newStage1Verify(e *Env) *cobra.Command {
 	v := &verification{out: newOutput(e, cmd)}
 	flags := cmd.Flags()
 	flags.IntVar(&v.level, "level", 0, "claim the level `N`: checks of higher ones are not run, and what the level demands has to be there")
-	flags.StringArrayVar(&v.patterns, "run", nil, "run only checks whose id has `PATTERN` in it, in which * stands for anything; may be given more than once")
+	flags.StringArrayVar(&v.patterns, "run", nil, "run only the check whose id is `PATTERN`, or those whose id has it in it, where * stands for anything; may be given more than once")
 	flags.StringArrayVar(&v.accept, "accept", nil, "excuse the stage1 a `FIELD` of config.json, as a JSON pointer; may be given more than once")
 	flags.StringVar((*string)(&v.show), "show", "", "run checks until one has made this `CALL` (app/add, enter, run, ...), and print it as the entrypoint received it: "+
 		"arguments, environment, descriptors and the whole request. With --run, only the checks of that id are run. "+
 		"Every call is shown as an execution, also where the image has a socket")
 	flags.BoolVar(&v.keep, "keep", false, "keep the directory of a check that has failed, with the journals of its pods and what the stage1 has written, and say where")
 	flags.DurationVar(&v.timeout, "timeout", 0, "the `TIME` that one check may take; if it is not given 60s, and on a busy machine up to six times as long")
+	flags.Uint32Var(&v.seed, "seed", 0, "ask for the values that the number `N` determines, such as users, limits and names of programs; if it is not given, a random one, which the output names")
 	flags.BoolVar(&v.list, "list", false, "list the checks, and run none")
 	_ = cmd.RegisterFlagCompletionFunc("show", cobra.FixedCompletions(strings.Split(listOf(conformance.Showable()), ", "), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -70,6 +73,9 @@ func newStage1Verify(e *Env) *cobra.Command {
 func (v *verification) complete(cmd *cobra.Command, images []string) error {
 	if !cmd.Flags().Changed("timeout") {
 		v.timeout = time.Minute * conformance.Pace()
+	}
+	if !cmd.Flags().Changed("seed") && v.show == "" { // a call that is shown has the values of the documents
+		v.seed = rand.Uint32()
 	}
 	switch {
 	case v.list && len(images) == 0:
@@ -147,7 +153,7 @@ func (v *verification) run(ctx context.Context, e *Env, checks []conformance.Che
 		return err
 	}
 	c := conformance.KitConfig{
-		Image: path, Excuse: append(accept, v.accept...), Timeout: v.timeout, Keep: v.keep,
+		Image: path, Excuse: append(accept, v.accept...), Timeout: v.timeout, Keep: v.keep, Seed: v.seed,
 		Doors: Doors(),
 	}
 	if v.show != "" {
@@ -209,7 +215,7 @@ func (v *verification) verify(ctx context.Context, e *Env, checks []conformance.
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
 	warn(e, k.Image().Name(), k.Image())
-	tap := conformance.NewTAP(out, len(checks))
+	tap := conformance.NewTAP(out, len(checks), v.seed)
 	progress := progressOf(e, len(checks))
 	results, err := k.Run(ctx, checks, progress.begin, tap.Result)
 	progress.end()
@@ -219,7 +225,7 @@ func (v *verification) verify(ctx context.Context, e *Env, checks []conformance.
 		return errors.Join(err, keptIn(k)) // the results that name it may be unread
 	}
 	r := conformance.Report{
-		Image: c.Image, Name: k.Image().Name(), Digest: k.Image().Digest(),
+		Image: c.Image, Name: k.Image().Name(), Digest: k.Image().Digest(), Seed: v.seed,
 		Claimed: conformance.Level(v.level), Whole: len(v.patterns) == 0,
 		Results: results, Capabilities: k.Capabilities(results),
 	}

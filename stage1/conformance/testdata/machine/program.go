@@ -1,6 +1,7 @@
 package main
 
 import (
+	"debug/elf"
 	"fmt"
 	"io"
 	"os"
@@ -147,11 +148,21 @@ func (a *app) process(c *serve.Asked, oci *specs.Process) (*process, error) {
 	return p, nil
 }
 
-// kitProgram is the name of the kit's program, whose first argument is the verb.
-const kitProgram = "stage1-verify-app"
+// isProgram reports whether a file is a program for Linux. The kit's program is the only one: its
+// first argument is the verb.
+func isProgram(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	magic := make([]byte, 4)
+	_, err = io.ReadFull(f, magic)
+	return err == nil && string(magic) == elf.ELFMAG
+}
 
 // find returns the verb of a process and its arguments, or why it cannot be executed. A program
-// that is not in the root may be a verb itself.
+// may be a verb itself, whether it is in the root or not.
 func (a *app) find(p *specs.Process) ([]string, error) {
 	if st, err := os.Stat(filepath.Join(a.root, p.Cwd)); err != nil || !st.IsDir() {
 		return nil, fmt.Errorf("chdir %s: no such file or directory", p.Cwd)
@@ -159,10 +170,10 @@ func (a *app) find(p *specs.Process) ([]string, error) {
 	name := p.Args[0]
 	st, err := os.Stat(filepath.Join(a.root, name))
 	switch {
-	case filepath.Base(name) == kitProgram && err == nil:
-		return p.Args[1:], nil
 	case programs[filepath.Base(name)] != nil:
 		return append([]string{filepath.Base(name)}, p.Args[1:]...), nil
+	case err == nil && isProgram(filepath.Join(a.root, name)):
+		return p.Args[1:], nil
 	case filepath.Base(name) == name:
 		return nil, fmt.Errorf("exec: %q: executable file not found in $PATH", name)
 	case err != nil:

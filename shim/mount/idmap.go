@@ -15,11 +15,13 @@ import (
 // mapIDs puts a clone of the mounts at source, mapped to a user namespace, at target. set has
 // further MOUNT_ATTR_* of it.
 func mapIDs(source, target string, user *os.File, set uint64) error {
-	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	var copier proc.MountCopier
+	copied, err := copier.Copy(source, true)
 	if err != nil {
 		return fmt.Errorf("clone the mounts of %s: %w", source, err)
 	}
-	defer unix.Close(tree)
+	defer copied.Close()
+	tree := int(copied.Fd())
 	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | set, Propagation: unix.MS_PRIVATE, Userns_fd: uint64(user.Fd())}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attributes); err != nil {
 		return fmt.Errorf("map the ids of %s: %w", source, err)

@@ -428,6 +428,7 @@ func (s *Supervisor) EndAll() {
 	for _, p := range all {
 		p.end(abi.Status{Code: proc.KilledCode, Signal: 9, Time: time.Now()})
 		p.closeStreams()
+		_ = p.proxy.Kill() // one that was stopped does not kill itself
 		_ = p.proxy.Wait()
 	}
 	s.Sandbox.end()

@@ -113,5 +113,6 @@ func (p *Sandbox) end() {
 		return
 	}
 	_ = p.release.Close()
+	_ = p.proxy.Kill()
 	_ = p.proxy.Wait()
 }

@@ -221,6 +221,27 @@ func TestAnAgentThatIsSilentEndsWithTheContext(t *testing.T) {
 	}
 }
 
+// A client may have stopped the process that it knows as the container's.
+func TestAPodEndsAlsoIfAProxyIsStopped(t *testing.T) {
+	w := newWorld(t)
+	p := w.add("a")
+	if err := p.proxy.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		w.s.EndAll()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		_ = p.proxy.Kill()
+		t.Error("EndAll waits for the proxy")
+	}
+	<-ended
+}
+
 func TestACallThatTheMachineDoesNotAnswerIsUndoneWithItsCaller(t *testing.T) {
 	w := newWorld(t)
 	begun, closed := make(chan struct{}), make(chan struct{})

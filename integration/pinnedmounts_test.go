@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -36,6 +37,42 @@ func TestARecursiveBindOfATreeWithAPinnedMountNamespace(t *testing.T) {
 					t.Errorf("%s: %q, want %q", options, got, want)
 				}
 			}
+		}
+	})
+}
+
+// systemd has autofs mounts below /proc and on some hosts below /home. Mounts that are unbindable are in a container
+// if the kernel makes them bindable in a new mount namespace, in which runc makes its bind mounts.
+func TestARecursiveBindOfATreeWithUnbindableAndAutofsMounts(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		volume := t.TempDir()
+		must(t, unix.Mount("volume", volume, "tmpfs", 0, ""))
+		t.Cleanup(func() { must(t, unix.Unmount(volume, unix.MNT_DETACH)) })
+		must(t, unix.Mount("", volume, "", unix.MS_PRIVATE, ""))
+		for _, dir := range []string{"unbindable", "auto", "plain"} {
+			must(t, os.Mkdir(filepath.Join(volume, dir), 0o755))
+		}
+		must(t, unix.Mount("plain", filepath.Join(volume, "plain"), "tmpfs", 0, ""))
+		must(t, unix.Mount("unbindable", filepath.Join(volume, "unbindable"), "tmpfs", 0, ""))
+		must(t, unix.Mount("", filepath.Join(volume, "unbindable"), "", unix.MS_UNBINDABLE, ""))
+		daemon, kernel, err := os.Pipe()
+		must(t, err)
+		t.Cleanup(func() { daemon.Close(); kernel.Close() })
+		direct := fmt.Sprintf("fd=%d,pgrp=%d,minproto=5,maxproto=5,direct", kernel.Fd(), unix.Getpgrp())
+		must(t, unix.Mount("auto", filepath.Join(volume, "auto"), "autofs", 0, direct))
+
+		// A look into the autofs mount would wait for its daemon.
+		list := func(volume string) string {
+			return `sed -n 's,^.* ` + volume + `\(/[a-z]*\) .* - \([a-z]*\) .*,\1 \2,p' /proc/self/mountinfo | sort`
+		}
+		at := t.TempDir()
+		reference, err := exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-c", "mount --rbind "+volume+" "+at+" && "+list(at)).Output()
+		must(t, err)
+		got := c.output(t, []string{"sh", "-c", list("/volume")}, oci.WithMounts([]specs.Mount{
+			{Type: "bind", Source: volume, Destination: "/volume", Options: []string{"rbind"}},
+		}))
+		if got != string(reference) || !strings.Contains(got, "/auto autofs\n") || !strings.Contains(got, "/plain tmpfs\n") {
+			t.Errorf("%q, want as in a new mount namespace %q", got, reference)
 		}
 	})
 }

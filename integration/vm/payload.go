@@ -131,6 +131,18 @@ func (p payload) writeTests(ctx context.Context, log io.Writer, dir string) erro
 		if err := os.CopyFS(filepath.Join(to, "testdata"), os.DirFS(data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		for _, file := range strings.Fields(s.files) {
+			text, err := os.ReadFile(filepath.Join("..", file))
+			if err == nil {
+				err = os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755)
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, file), text, 0o644)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		fmt.Fprintf(&list, "%s -test.run=%s -test.skip=%s -test.timeout=110m", s.name, s.run, needsVersion1)
 		if s.name == "integration" {
 			fmt.Fprintf(&list, " -runtimes=%s", p.runtimes)

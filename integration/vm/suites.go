@@ -12,6 +12,7 @@ type testSuite struct {
 	short string // pattern for the short form; "" if the suite is not part of it
 	args  string // more arguments
 	skips int    // the number of tests that it skips in a guest of a foreign architecture
+	files string // with blanks between; of the repository that the tests read, besides their testdata
 }
 
 // needsVersion1 selects, by their names, tests that need cgroup version 1. They do not run
@@ -33,7 +34,7 @@ const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|
 	`|CgroupsPath|ACgroupOf|OOM|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
 	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI` +
 	`|DebugsAContainerWithout|DebugsAContainerInA|TwoDebugApps` +
-	`|IsInARootCgroup|ReachesNoCgroup|CgroupsOfBothVersions|NoMountOfTheHosts|AsTheHostHasMountedIt`
+	`|IsInARootCgroup|ReachesNoCgroup|CgroupsOfBothVersions|NoMountOfTheHosts|AsTheHostHasMountedIt|ARecursiveBindOf`
 
 // oneOfEach selects one case for each feature that works differently on version 2 or with
 // systemd: membership and scopes, limits, their changes, statistics, devices, the freezer, OOM,
@@ -62,8 +63,13 @@ func allSuites() []testSuite {
 		{name: "pod/cgroup", run: ".", short: "."},
 		{name: "stage1/images/native", run: "Cgroup", short: "Cgroup"},
 		{name: "stage1/images/native/fork", run: "Cgroup|Frozen", short: "Cgroup"},
-		{name: "stage1/images/native/container", run: "Cgroup|MountOfTheHost|SharedSuperblocks|InAUserNamespace|InItsUserNamespace", short: "Cgroup|MountOfTheHost"},
-		{name: "stage1/images/nspawn", run: "CloneWouldHaveLeft|NotAskedFor|PIDNamespace|HooksSee|SysfsOfANew", short: "CloneWouldHaveLeft"},
+		{name: "stage1/images/native/container", run: "Cgroup|MountOfTheHost|SharedSuperblocks|InAUserNamespace|InItsUserNamespace|PinnedMountNamespace", short: "Cgroup|MountOfTheHost"},
+		{
+			name: "stage1/images/nspawn", run: "CloneWouldHaveLeft|NotAskedFor|PIDNamespace|HooksSee|SysfsOfANew", short: "CloneWouldHaveLeft",
+			files: "stage1/images/nspawn/features.json stage1/images/native/features.json",
+		},
+		{name: "proc", run: "ACopyOfMounts|Unbindable"},
+		{name: "shim/mount", run: "PinnedMountNamespace|Mapped"},
 		{name: "pod", run: limitsOfApps, short: "ResourcesThat|OOM|Watches"},
 		{name: "pod/disk", run: collected, short: "NotRecorded"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},

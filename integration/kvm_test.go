@@ -38,6 +38,7 @@ func ofMachines() []string {
 		"TestHoweverAMachineEndsItsContainersHave137AndNothingIsLeft",
 		"TestDeleteAloneRemovesAPodWhoseShimAndMachineWereKilled",
 		"TestAMachineWithoutMemoryEndsOneContainer",
+		"TestAVMIsInItsPodsCgroupAlsoWithoutOneOfTheDevices",
 		"TestRestoredMachinesHaveTimesAndRandomNumbersOfTheirOwn",
 		"TestASavedMachineThatDoesNotWakeIsForgotten",
 		"TestAMachine",

@@ -19,14 +19,17 @@ import (
 )
 
 // odd executes a daemon with a value of its own for each attribute that processes inherit (setpriv(1) and
-// chrt(1) are util-linux's). 157 is prctl(2), and 41 PR_SET_THP_DISABLE.
+// chrt(1) are util-linux's). 157 is prctl(2), 41 PR_SET_THP_DISABLE, and 28 PR_SET_SECUREBITS, here of
+// SECBIT_NO_CAP_AMBIENT_RAISE. 250 is keyctl(2), and 1 KEYCTL_JOIN_SESSION_KEYRING.
 const odd = `
 	umask 077
 	trap '' USR1
 	echo 70000 >/proc/$$/timerslack_ns
 	echo 100 >/proc/$$/oom_score_adj
 	exec taskset --cpu-list 0 nice -n 5 ionice -c 2 -n 6 chrt --batch 0 \
-		perl -e 'syscall(157, 41, 1, 0, 0, 0) == 0 or die; exec @ARGV' -- "$@"`
+		perl -e 'syscall(157, 41, 1, 0, 0, 0) == 0 or die; syscall(157, 28, 64, 0, 0, 0) == 0 or die;
+			my $name = "odd"; my $id = syscall(250, 1, $name); $id > 0 or die;
+			open(my $f, ">", $ENV{ODD_KEYRING}) or die; print $f $id; close $f; exec @ARGV' -- "$@"`
 
 // The table is in section 9 of docs/stage1-abi.md.
 func TestWhatProcessesInheritFromContainerd(t *testing.T) {
@@ -34,10 +37,11 @@ func TestWhatProcessesInheritFromContainerd(t *testing.T) {
 		if c.wraps != "" {
 			t.Skip("its attributes are those of the column oci")
 		}
+		keyring := filepath.Join(t.TempDir(), "keyring")
 		d, err := startWith(c.context(t), daemon.Options{
 			Dir:       filepath.Join(suite.dir, "odd-"+c.name),
 			Programs:  suite.programs,
-			Env:       []string{"RKT_DATA_DIR=" + dataDir(filepath.Join(suite.dir, "odd-"+c.name))},
+			Env:       []string{"RKT_DATA_DIR=" + dataDir(filepath.Join(suite.dir, "odd-"+c.name)), "ODD_KEYRING=" + keyring},
 			Namespace: c.daemon.Namespace() + "-odd",
 			Wrapper:   []string{"sh", "-c", odd, "odd"},
 		})
@@ -105,6 +109,19 @@ func TestWhatProcessesInheritFromContainerd(t *testing.T) {
 			}
 			if score := strings.TrimSpace(read(t, fmt.Sprintf("/proc/%d/oom_score_adj", pid))); name != "a debug app" && score != "100" && score != "101" { // containerd adds 1 for shims
 				t.Errorf("%s has the OOM score %s, want its shim's", name, score)
+			}
+		}
+		for name, said := range map[string]func(...string) string{
+			"the first process": func(args ...string) string { return odd.output(t, append([]string{"testprog"}, args...)) },
+			"an exec": func(args ...string) string {
+				return odd.exec(t, nil, task.ID(), append([]string{"testprog"}, args...)...).must(t).stdout
+			},
+		} {
+			if bits := said("securebits"); bits != "64\n" {
+				t.Errorf("%s has the securebits %q, want containerd's", name, bits)
+			}
+			if id := said("session-keyring"); strings.TrimSpace(id) == read(t, keyring) {
+				t.Errorf("%s has containerd's session keyring", name)
 			}
 		}
 		if c.name != "oci" && !strings.Contains(read(t, hooked), "\nCpus_allowed_list:\t0\n") { // oci resets it before it executes runc

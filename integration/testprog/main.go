@@ -74,6 +74,10 @@ func main() {
 		id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
 		must(err)
 		fmt.Println(id)
+	case "securebits":
+		bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+		must(err)
+		fmt.Println(bits)
 	case "iomux":
 		ioMux(args[0], args[1], args[2] == "end", args[3:])
 	case "ttymux":

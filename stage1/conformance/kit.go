@@ -180,8 +180,16 @@ func (k *Kit) stage1Of(i *image.Image, excused []string) (pod.Stage1, error) {
 	opened, err := stage1.For(i, i.Name(), k.children, stage1.Rules{Excused: excused}, k.config.Doors...)
 	if s, ok := opened.(*stage1.Stage1); ok {
 		s.Stuck = stuck
+		s.Limit = patient(s.Limit)
 	}
 	return opened, err
+}
+
+// patient returns the deadlines of entrypoints, as much longer on a busy machine as all other limits of
+// the kit.
+func patient(limit func(abi.Entrypoint) time.Duration) func(abi.Entrypoint) time.Duration {
+	pace := Pace()
+	return func(e abi.Entrypoint) time.Duration { return limit(e) * pace }
 }
 
 // Image returns the image that is checked.

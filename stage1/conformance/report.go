@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -42,6 +43,21 @@ func (r *Report) Judge() {
 			r.Level = min(r.Level, r.Claimed)
 		}
 	}
+}
+
+// butFor returns the level that the stage1 would have without its failed checks up to that level, and the
+// ids of these checks.
+func (r *Report) butFor() (level Level, failed []string) {
+	level = LevelOf(slices.DeleteFunc(slices.Clone(r.Results), func(c Result) bool { return c.Outcome == Failed }))
+	if r.Claimed > 0 {
+		level = min(level, r.Claimed) // no check of a higher one was run
+	}
+	for _, c := range r.Results {
+		if c.Outcome == Failed && c.Level <= level {
+			failed = append(failed, c.ID)
+		}
+	}
+	return level, failed
 }
 
 // MarshalJSON writes a result as a single object, with the fields of its check.
@@ -132,6 +148,9 @@ func (t *TAP) End(r *Report) {
 			if b := &r.Results[i]; b.breaks() && b.Level == r.Level+1 {
 				fmt.Fprintf(t.w, "#   not level %d: %s: %s\n", b.Level, b.ID, firstLine(b.Words))
 			}
+		}
+		if level, failed := r.butFor(); level > r.Level && len(failed) > 0 {
+			fmt.Fprintf(t.w, "# level %d but for %d: %s\n", level, len(failed), strings.Join(failed, ", "))
 		}
 	}
 	if r.Claimed > 0 && r.Whole {

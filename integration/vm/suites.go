@@ -69,7 +69,7 @@ func allSuites() []testSuite {
 			files: "stage1/images/nspawn/features.json stage1/images/native/features.json",
 		},
 		{name: "proc", run: "ACopyOfMounts|Unbindable"},
-		{name: "shim/mount", run: "PinnedMountNamespace|Mapped"},
+		{name: "shim/mount", run: "PinnedMountNamespace"},
 		{name: "pod", run: limitsOfApps, short: "ResourcesThat|OOM|Watches"},
 		{name: "pod/disk", run: collected, short: "NotRecorded"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},

@@ -34,7 +34,7 @@ const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|
 	`|CgroupsPath|ACgroupOf|OOM|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
 	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI` +
 	`|DebugsAContainerWithout|DebugsAContainerInA|TwoDebugApps` +
-	`|IsInARootCgroup|ReachesNoCgroup|CgroupsOfBothVersions|NoMountOfTheHosts|AsTheHostHasMountedIt|ARecursiveBindOf`
+	`|IsInARootCgroup|EachLimitInForce|ReachesNoCgroup|CgroupsOfBothVersions|NoMountOfTheHosts|AsTheHostHasMountedIt|ARecursiveBindOf`
 
 // oneOfEach selects one case for each feature that works differently on version 2 or with
 // systemd: membership and scopes, limits, their changes, statistics, devices, the freezer, OOM,

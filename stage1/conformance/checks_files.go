@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -309,6 +311,9 @@ func (t *trial) limits(ctx context.Context, l *limited) error {
 		t.observed(s)
 		l.asks(s)
 	}, append([]string{"linger"}, h.verb()[1:]...)...)
+	if errors.Is(err, fs.ErrNotExist) { // of version 2, where stage 0 has first to turn a controller on
+		return &absentError{NoMachine, err.Error()}
+	}
 	if done, err := h.begun(err); done {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -165,8 +166,11 @@ func makeDir(dir string) (made bool, err error) {
 			err = os.Mkdir(dir, 0o755)
 		}
 	}
-	if errors.Is(err, fs.ErrExist) {
+	switch {
+	case errors.Is(err, fs.ErrExist):
 		return false, nil
+	case errors.Is(err, unix.EROFS):
+		err = fmt.Errorf("%w: a container has a cgroup in every hierarchy that containerd sees, so mount this one writable for containerd", err)
 	}
 	return err == nil, err
 }

@@ -449,3 +449,17 @@ func TestTheHierarchiesAreLookedForAgainWhenTheKernelHasOthers(t *testing.T) {
 		t.Errorf("the same hierarchies are looked for again: %v", err)
 	}
 }
+
+// A containerd in a container often has /sys/fs/cgroup read-only, or only a part of it.
+func TestTheErrorOfAReadOnlyHierarchySaysWhatToDo(t *testing.T) {
+	root := t.TempDir()
+	if err := unix.Mount("none", root, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(root, 0) })
+	for _, dir := range []string{"a", "a/b"} {
+		if _, err := makeDir(filepath.Join(root, dir)); err == nil || !strings.Contains(err.Error(), "read-only file system: ") || !strings.Contains(err.Error(), "mount this one writable for containerd") {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}

@@ -146,7 +146,7 @@ func TestADevThatTheHostHasMountedInTheRootfsIsRefused(t *testing.T) {
 	must(t, unix.Mount(filepath.Join(volume, "dev"), dev, "", unix.MS_BIND, ""))
 	t.Cleanup(func() { must(t, unix.Unmount(dev, unix.MNT_DETACH)) })
 	before := contentOf(t, volume)
-	contains(t, b.fails(), "/dev is another mount than the root")
+	contains(t, b.fails(), "/dev is another mount than the root, so that its files may be the host's: have the spec mount a tmpfs on /dev")
 	if after := contentOf(t, volume); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}

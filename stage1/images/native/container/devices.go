@@ -62,7 +62,7 @@ func (a *builder) openDev() error {
 	a.keep(dev)
 	own, err := a.root.sameMount(dev)
 	if err == nil && !own {
-		err = errors.New("/dev is another mount than the root, so that its files may be the host's")
+		err = errors.New("/dev is another mount than the root, so that its files may be the host's: have the spec mount a tmpfs on /dev")
 	}
 	a.dev = dev
 	return err

@@ -268,13 +268,14 @@ func (d *DebugApp) Start(ctx context.Context) (int, error) {
 	return a.startApp(ctx)
 }
 
-// Wait waits until the app's program has ended, or until ctx ends.
+// Wait waits until the app's program has ended, or until ctx ends. A process of the target that traces the program can
+// hide its exit. Then Wait returns an error that names the tracer.
 func (d *DebugApp) Wait(ctx context.Context) (Exit, error) {
 	a, err := d.made()
 	if err != nil {
 		return Exit{}, err
 	}
-	return a.wait(ctx)
+	return a.waitUntraced(ctx)
 }
 
 // Signal sends a signal to the app's first process.
@@ -320,17 +321,26 @@ func (d *DebugApp) Note(n DebugNote) {
 }
 
 // End kills and removes the debug app and its directory. It is idempotent; a second call
-// waits for the first and returns the same error.
+// waits for the first and returns the same error. But if a tracer keeps the app's process, End tries again: the end of
+// the target, which ends the tracer, calls it.
 func (d *DebugApp) End(ctx context.Context) error {
-	d.ending.Do(func() {
+	d.ending.Lock()
+	defer d.ending.Unlock()
+	if d.ended {
+		return d.endErr
+	}
+	if d.endErr == nil { // the first call
 		d.cancel()
 		d.turn <- struct{}{} // Create has returned, and no other one begins
 		d.unpin()
-		d.endErr = d.takeDown(context.WithoutCancel(ctx))
+	}
+	d.endErr = d.takeDown(context.WithoutCancel(ctx))
+	var traced *tracedError
+	if d.ended = !errors.As(d.endErr, &traced); d.ended {
 		d.pod.mu.Lock()
 		delete(d.pod.debugs, d)
 		d.pod.mu.Unlock()
-	})
+	}
 	return d.endErr
 }
 
@@ -358,7 +368,7 @@ func (a *app) endNow(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := a.wait(limit); err != nil {
+	if _, err := a.waitUntraced(limit); err != nil {
 		return err
 	}
 	_, err := a.delete(ctx)

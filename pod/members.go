@@ -110,8 +110,9 @@ type DebugApp struct {
 
 	end func(context.Context) error // End
 
-	ending sync.Once
-	endErr error
+	ending sync.Mutex
+	ended  bool  // guarded by ending
+	endErr error // guarded by ending
 }
 
 // turn is the right to call entrypoints for an app: one call at a time, as the ABI

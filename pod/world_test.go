@@ -17,7 +17,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }
+func TestMain(m *testing.M) {
+	if pid := os.Getenv(tracedVariable); pid != "" {
+		trace(pid)
+	}
+	os.Exit(wait.Run(m))
+}
 
 // world is a pod with its fakes.
 type world struct {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -379,6 +380,40 @@ func TestAnExecNeedsNoFreePlaceInTheLimitOfProcesses(t *testing.T) {
 			must(t, os.WriteFile(limit, []byte("max"), 0))
 		})
 	}
+}
+
+// A supervisor without CAP_SYS_RESOURCE cannot set the limits of a process that has another user by then, as that of an exec
+// by plan has.
+func TestExecsOfUsersAreMadeWithoutTheCapabilityToSetTheirLimits(t *testing.T) {
+	runtime.LockOSThread() // and never unlocked: this thread gets the capability no more
+	must(t, unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0))
+	p := startPod(t)
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.ready.PID)); err != nil || capabilities(t, b)&(1<<unix.CAP_SYS_RESOURCE) != 0 {
+		t.Fatalf("the supervisor has the capability: %v", err)
+	}
+	p.add(p.request("web", "sleep", "1000"))
+	p.expect(0, abi.AppStart, "web")
+	for byInit, user := range []uint32{0, 1000} {
+		process := specs.Process{
+			Args: []string{"sh", "-c", "ulimit -n; busybox id -u"}, Cwd: "/", Env: []string{"PATH=/bin"}, User: specs.User{UID: user, GID: user},
+			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 64, Hard: 64}},
+		}
+		output, a := p.execute("web", process, nil)
+		if want := fmt.Sprintf("64\n%d\n", user); output != want {
+			t.Errorf("user %d: %q, %s; want %q", user, output, a.text, want)
+		}
+		if got := p.inits("execs"); len(got) != byInit {
+			t.Errorf("user %d: made by init: %q", user, got)
+		}
+	}
+}
+
+func capabilities(t *testing.T, status []byte) (effective uint64) {
+	t.Helper()
+	_, rest, _ := strings.Cut(string(status), "\nCapEff:\t")
+	_, err := fmt.Sscanf(rest, "%x", &effective)
+	must(t, err)
+	return effective
 }
 
 func TestAFailedExecHasTheErrorOfInit(t *testing.T) {

@@ -428,32 +428,50 @@ func TestSIGKILLEndsAnAppThatAnotherProgramHasFrozen(t *testing.T) {
 	}
 }
 
-// Otherwise the exec would hang as soon as it has entered the cgroup.
+// Otherwise the exec would hang as soon as it has entered the cgroup. On a host with both versions of cgroups, a
+// container can freeze its cgroup of version 2 itself.
 // requirements.md#T4
 func TestAnExecInAnAppThatAnotherProgramHasFrozenFailsAtOnce(t *testing.T) {
 	needFreezer(t)
-	w := newWorld(t)
-	w.mustCreate("a", "exec sleep 60")
-	w.mustStart("a", "")
-	w.mustAddExec("a", "e", "exit 0")
-	w.freezeFromOutside("a")
-	_, err := w.Start(t.Context(), "a", "e")
-	if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "another program has frozen cgroup /") {
-		t.Errorf("start of an exec: %v", err)
+	for _, byItself := range []bool{false, true} {
+		w := newWorld(t)
+		w.mustCreate("a", "exec sleep 60")
+		w.mustStart("a", "")
+		w.mustAddExec("a", "e", "exit 0")
+		a, err := w.app("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		thaw := a.cgroup.Thaw
+		if unified := a.cgroup.ABI().Unified; !byItself {
+			w.freezeFromOutside("a")
+		} else if unified != "" {
+			freeze := func(text string) error { return os.WriteFile(filepath.Join(unified, "cgroup.freeze"), []byte(text), 0) }
+			if err := freeze("1"); err != nil {
+				t.Fatal(err)
+			}
+			thaw = func() error { return freeze("0") }
+		} else {
+			w.end("a")
+			continue
+		}
+		_, err = w.Start(t.Context(), "a", "e")
+		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "another program has frozen cgroup /") {
+			t.Errorf("start of an exec: %v", err)
+		}
+		if w.stage1.called(abi.Enter) {
+			t.Error("the stage1 was asked for it")
+		}
+		if err := thaw(); err != nil {
+			t.Fatal(err)
+		}
+		w.mustDelete("a", "e")
+		w.mustAddExec("a", "f", "exit 0")
+		w.mustStart("a", "f")
+		w.mustWait("a", "f")
+		w.end("a")
+		if err := w.Close(w.soon()); err != nil { // another world would reap its processes
+			t.Fatal(err)
+		}
 	}
-	if w.stage1.called(abi.Enter) {
-		t.Error("the stage1 was asked for it")
-	}
-	a, err := w.app("a")
-	if err == nil {
-		err = a.cgroup.Thaw()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.mustDelete("a", "e")
-	w.mustAddExec("a", "f", "exit 0")
-	w.mustStart("a", "f")
-	w.mustWait("a", "f")
-	w.end("a")
 }

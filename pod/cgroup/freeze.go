@@ -63,18 +63,25 @@ func (g *Group) Thaw() error {
 
 // Frozen reports whether the processes are stopped or being stopped, by this or by another
 // program. On version 2 it reads the requested state, because processes stay stopped for a
-// moment after they were thawed.
+// moment after they were thawed. On a host with both versions, a container may have frozen its cgroup of version 2.
 func (g *Group) Frozen() bool {
 	dir := g.Dir("freezer")
+	if g.record.Version == 2 {
+		return frozenV2(dir)
+	}
+	if g.record.UnifiedMade && frozenV2(g.record.Unified) {
+		return true
+	}
 	if dir == "" {
 		return false
 	}
-	if g.record.Version == 2 {
-		asked, err := readNumber(filepath.Join(dir, "cgroup.freeze"))
-		return err == nil && asked == 1
-	}
 	state, err := proc.ReadOnce(filepath.Join(dir, "freezer.state"))
 	return err == nil && strings.TrimSpace(string(state)) != "THAWED"
+}
+
+func frozenV2(dir string) bool {
+	asked, err := readNumber(filepath.Join(dir, "cgroup.freeze"))
+	return err == nil && asked == 1
 }
 
 // LetDie thaws a cgroup whose processes were sent SIGKILL, so that they end. On version 2

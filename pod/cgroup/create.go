@@ -41,7 +41,7 @@ type Maker struct {
 // random suffix, which Path returns.
 //
 // If a limit cannot be enforced, the error names the field, or the controller that is not
-// mounted. On failure only parent directories remain.
+// mounted. On failure only parent directories of version 1 remain, or of version 2 alone.
 func (m Maker) Create(p Path, res *specs.LinuxResources) (*Group, error) {
 	h, err := host()
 	if err != nil {
@@ -166,6 +166,11 @@ func makeDir(dir string) (made bool, err error) {
 			err = os.Mkdir(dir, 0o755)
 		}
 	}
+	return madeDir(err)
+}
+
+// madeDir returns the result of a function that makes a directory, by the error of mkdir(2).
+func madeDir(err error) (made bool, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return false, nil
@@ -184,8 +189,12 @@ func (g *Group) makeOthers() (stale bool, err error) {
 		if dir == g.record.Dir() {
 			continue
 		}
+		mk := makeDir
+		if g.record.UnifiedMade && dir == g.record.Unified {
+			mk = makeBelowParents
+		}
 		var made bool
-		if made, err = makeDir(dir); made {
+		if made, err = mk(dir); made {
 			all = append(all, dir)
 		} else if err == nil {
 			stale, err = true, unusedDir(dir)
@@ -194,6 +203,7 @@ func (g *Group) makeOthers() (stale bool, err error) {
 			for _, dir := range all {
 				err = errors.Join(err, rmdir(dir))
 			}
+			g.removeParents()
 			return false, err
 		}
 	}

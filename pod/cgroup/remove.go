@@ -56,6 +56,7 @@ func (g *Group) Remove(ctx context.Context) error {
 // removed gives up what the cgroup had besides its directories.
 func (g *Group) removed(ctx context.Context) {
 	_ = g.Release()
+	g.removeParents()
 	g.leaveScope(ctx)
 }
 

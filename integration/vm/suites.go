@@ -61,7 +61,7 @@ const hostileSituations = `NothingIsOpenThatRunc/^no_seccomp_profile,_(root|root
 func allSuites() []testSuite {
 	return []testSuite{
 		{name: "pod/cgroup", run: ".", short: "."},
-		{name: "stage1/images/native", run: "Cgroup", short: "Cgroup"},
+		{name: "stage1/images/native", run: "Cgroup|NoFreePlace", short: "Cgroup"},
 		{name: "stage1/images/native/fork", run: "Cgroup|Frozen", short: "Cgroup"},
 		{name: "stage1/images/native/container", run: "Cgroup|MountOfTheHost|SharedSuperblocks|InAUserNamespace|InItsUserNamespace|PinnedMountNamespace", short: "Cgroup|MountOfTheHost"},
 		{

@@ -363,13 +363,12 @@ func TestAnExecNeedsNoFreePlaceInTheLimitOfProcesses(t *testing.T) {
 				Cwd:  "/", Env: []string{"PATH=/bin"}, User: specs.User{UID: uint32(c.user), GID: uint32(c.user)},
 			}
 			output, a := p.execute("web", process, func(q *abi.Request) { q.Cgroup, q.Bundle = group, r.Bundle })
+			must(t, os.WriteFile(limit, []byte("max"), 0)) // the next app may need more for a moment
 			if version2 && c.traces && c.host < 0 {
 				if !strings.Contains(a.text, "resource temporarily unavailable") {
 					t.Errorf("%q, %d %s; want it refused", output, a.code, a.text)
 				}
-				return
-			}
-			if !strings.Contains(output, filepath.Base(filepath.Dir(limit))) || strings.Contains(output, "forks") {
+			} else if !strings.Contains(output, filepath.Base(filepath.Dir(limit))) || strings.Contains(output, "forks") {
 				t.Errorf("%q, %d %s; want an exec in the cgroup that cannot fork", output, a.code, a.text)
 			}
 			if byInit := p.inits("execs"); byInit != nil {
@@ -377,7 +376,6 @@ func TestAnExecNeedsNoFreePlaceInTheLimitOfProcesses(t *testing.T) {
 			}
 			p.expect(0, abi.Stop, "")
 			p.over()
-			must(t, os.WriteFile(limit, []byte("max"), 0))
 		})
 	}
 }

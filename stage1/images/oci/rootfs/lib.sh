@@ -120,8 +120,8 @@ hybrid() {
 }
 
 # unentered: prints the files by which a process enters those of the app's cgroups that the runtime does not
-# enter by itself. On a host with version 1 these are hierarchies that it does not know, such as name=openrc, and the one of
-# version 2, unless the runtime is runc and finds it at its usual place.
+# enter by itself. On a host with version 1 these are hierarchies that it does not know, such as name=openrc or, with runc 1.1.5
+# of Debian 12, misc, and the one of version 2, unless the runtime is runc and finds it at its usual place.
 unentered() {
 	case ${RKT_CGROUP_UNIFIED:-} in
 	'') ;;
@@ -134,7 +134,7 @@ unentered() {
 		name=${dir#/sys/fs/cgroup/}
 		case ,${name%%/*}, in
 		*,cpu,* | *,cpuacct,* | *,cpuset,* | *,memory,* | *,pids,* | *,blkio,* | *,devices,* | *,freezer,* | \
-			*,hugetlb,* | *,perf_event,* | *,net_cls,* | *,net_prio,* | *,rdma,* | *,misc,* | *,systemd,*) ;;
+			*,hugetlb,* | *,perf_event,* | *,net_cls,* | *,net_prio,* | *,rdma,* | *,systemd,*) ;;
 		*) [ ! -f "$dir/tasks" ] || echo "$dir/tasks" ;; # version 2 has no such file
 		esac
 	done

@@ -16,7 +16,7 @@ func TestADataDirectoryOfEverybodysFailsTheContainerWithTheReason(t *testing.T) 
 		must(t, os.MkdirAll(dir, 0o755))
 		for _, mode := range []fs.FileMode{0o777, fs.ModeSticky | 0o777} {
 			must(t, os.Chmod(dir, mode))
-			n.refuses(nil, "data directory: "+dir+" is shared with other users of the host")
+			n.refuses(nil, "data directory (RKT_DATA_DIR sets it): "+dir+" is shared with other users of the host")
 			if st, err := os.Stat(dir); err != nil || st.Mode() != fs.ModeDir|mode {
 				t.Errorf("the mode is %v, %v", st.Mode(), err)
 			}

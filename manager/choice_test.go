@@ -66,7 +66,7 @@ func TestADataDirectoryThatCannotBeUsedFailsStartAndLeavesNoServer(t *testing.T)
 	d, _ := configured(t, "")
 	d.env = append(d.env, testDataDir+"=/tmp is shared")
 	out := d.call(d.bundle("default", "c1", nil), "default", "c1", nil, nil, "start")
-	if out.err == nil || !strings.Contains(string(out.stderr), "data directory: /tmp is shared") || len(out.stdout) > 0 {
+	if out.err == nil || !strings.Contains(string(out.stderr), ": /tmp is shared") || len(out.stdout) > 0 {
 		t.Errorf("start ended with %v, stdout %q, stderr %q", out.err, out.stdout, out.stderr)
 	}
 	path, err := early.SocketPath("", d.address, "default", "c1")

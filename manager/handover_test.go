@@ -64,10 +64,10 @@ func TestAFailureOfTheServerIsToldAndKeptOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t)
 			out := d.callOnly(how, d.bundle("ns", "c1", nil), "c1", d.encodedParams("c1"), append(env17("ns"), testDataDir+"="+words), "start")
-			if want := "containerd-shim-rkt-v1: data directory: " + words + "\n"; out.err == nil || string(out.stderr) != want || len(out.stdout) > 0 {
+			if want := "containerd-shim-rkt-v1: " + words + "\n"; out.err == nil || string(out.stderr) != want || len(out.stdout) > 0 {
 				t.Errorf("start ended with %v, stdout %q, stderr %q; want %q", out.err, out.stdout, out.stderr, want)
 			}
-			if got, want := d.records("c1"), "containerd.sock ns c1: data directory: "+words+"\n"; got != want {
+			if got, want := d.records("c1"), "containerd.sock ns c1: "+words+"\n"; got != want {
 				t.Errorf("the records are %q, want %q", got, want)
 			}
 			d.nothingLeft("c1")

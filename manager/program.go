@@ -15,6 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Program has the parts of the shim that its command line calls.
@@ -26,8 +27,8 @@ type Program struct {
 	Config func() (*config.Config, error)
 	// Cgroups returns the cgroups of this process, by controller.
 	Cgroups func() (map[string]string, error)
-	// DataDir makes the data directory, or says why there can be no pods in it. `start` calls it
-	// before it starts a server, because only the error of `start` reaches the client.
+	// DataDir makes the data directory with all that Serve needs there, or says why there can be no pods in it. The server
+	// calls it before `start` answers, because only the error of `start` reaches the client.
 	DataDir func() error
 	// Layers, if set, reports whether a stage1 makes roots of layers by itself (abi.OwnLayers), as far as that is known before it is
 	// prepared.
@@ -52,7 +53,7 @@ func (p *Program) Main(argv []string) int {
 		return 0
 	case !errors.Is(err, errReported):
 		// containerd shows this text to its clients.
-		fmt.Fprintf(os.Stderr, "%s: %s\n", filepath.Base(argv[0]), abi.Printable(err.Error()))
+		fmt.Fprintf(os.Stderr, "%s: %s\n", filepath.Base(argv[0]), proc.ExplainDenied(abi.Printable(err.Error())))
 	}
 	return 1
 }

@@ -57,7 +57,7 @@ func (p *Program) serve(ctx context.Context, f *early.Flags) error {
 	ctx = setLog(ctx, b)
 	if err != nil {
 		p.failed(h, err)
-		err = errors.New(abi.Printable(err.Error()))
+		err = errors.New(proc.ExplainDenied(abi.Printable(err.Error())))
 	}
 	switch heard := early.Report(err); {
 	case !heard:
@@ -118,8 +118,11 @@ func (p *Program) bootstrap(h *early.Handover) (*Bootstrap, error) {
 			return b, err
 		}
 	}
+	if err := proc.CheckProcfs(); err != nil {
+		return b, err
+	}
 	if err := p.DataDir(); err != nil {
-		return b, fmt.Errorf("data directory: %w", err)
+		return b, err
 	}
 	if p.Layers != nil && p.Layers(b.Stage1) {
 		if err := early.SayLayers(b.Socket); err != nil {

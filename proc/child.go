@@ -40,8 +40,13 @@ func (c *Children) StartThen(argv []string, attr *os.ProcAttr, ended func(*Child
 	if len(argv) == 0 {
 		return nil, fmt.Errorf("start a process: no program given")
 	}
+	return c.StartFile(argv[0], argv, attr, ended)
+}
+
+// StartFile is StartThen for a program whose path is not argv[0].
+func (c *Children) StartFile(path string, argv []string, attr *os.ProcAttr, ended func(*Child, Exit)) (*Child, error) {
 	child, err := c.Make(func() (int, error) {
-		p, err := os.StartProcess(argv[0], argv, attr)
+		p, err := os.StartProcess(path, argv, attr)
 		if err != nil {
 			return 0, err
 		}

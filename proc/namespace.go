@@ -1,11 +1,15 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // IsInit reports whether a process is the first one of a PID namespace below this
@@ -60,4 +64,22 @@ func InNewUserNamespace(uids, gids []syscall.SysProcIDMap, flags uintptr, f func
 		}
 		return err
 	}
+}
+
+// initialUserNamespace is the inode of the initial user namespace: PROC_USER_INIT_INO of the kernel's
+// include/linux/proc_ns.h.
+const initialUserNamespace = 0xEFFFFFFD
+
+// InUserNamespace reports whether this process is in another user namespace than the initial one.
+func InUserNamespace() bool {
+	var st unix.Stat_t
+	return unix.Stat("/proc/self/ns/user", &st) == nil && st.Ino != initialUserNamespace
+}
+
+// ExplainUntraceable explains why a file below /proc/PID that leads out of this process's namespaces cannot be opened.
+func ExplainUntraceable(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: containerd needs CAP_SYS_PTRACE for that", err)
+	}
+	return err
 }

@@ -93,7 +93,7 @@ func (p *Process) StartTime() uint64 { return p.start }
 // reaped. A zombie accepts any signal, as with kill(2).
 func (p *Process) Signal(sig syscall.Signal) error {
 	err := Control(p.fd, func(fd int) error {
-		return unix.PidfdSendSignal(fd, sig, nil, 0)
+		return sendSignal(fd, p.pid, p.start, sig)
 	})
 	if errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("process %d: %w", p.pid, ErrGone)
@@ -102,6 +102,25 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return fmt.Errorf("signal %d to process %d: %w", int(sig), p.pid, err)
 	}
 	return nil
+}
+
+// sendSignal sends a signal to the process of a pidfd. A seccomp profile that is older than
+// pidfd_send_signal(2) denies the call. Then the signal is sent to the pid, if the process is still there: if its
+// parent reaps it after that, and another process gets its pid at once, that one gets the signal, as with any
+// program that uses kill(2).
+func sendSignal(fd, pid int, start uint64, sig syscall.Signal) error {
+	err := unix.PidfdSendSignal(fd, sig, nil, 0)
+	if err != unix.ENOSYS && err != unix.EPERM {
+		return err
+	}
+	now, err := StartTime(pid)
+	if err != nil {
+		return err
+	}
+	if now != start {
+		return ErrGone
+	}
+	return unix.Kill(pid, sig)
 }
 
 // Alive reports whether the process has not ended. A zombie has ended.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -30,9 +32,31 @@ func TestStatOfThisProcess(t *testing.T) {
 
 func TestBootIDIsTheKernels(t *testing.T) {
 	id, err := proc.BootID()
-	if err != nil || len(id) != 36 {
+	if want := os.Getenv("BOOT_ID"); err != nil || len(id) != 36 || want != "" && id != want {
 		t.Errorf("boot id %q, %v", id, err)
 	}
+}
+
+func TestBootIDIsReadFromAProcfsOfItsOwn(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	want, err := proc.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := isolated(t, "mount -t tmpfs tmpfs /proc/sys/kernel/random", "TestBootIDIsTheKernels", "BOOT_ID="+want); !strings.Contains(out, "PASS") {
+		t.Error(out)
+	}
+}
+
+// isolated runs a test of this package in a mount namespace in which a script was executed.
+func isolated(t *testing.T, script, test string, env ...string) string {
+	t.Helper()
+	cmd := exec.Command("unshare", "--mount", "sh", "-ec", script+`; exec "$@"`, "sh", os.Args[0], "-test.run", "^"+test+"$", "-test.v")
+	cmd.Env = append(os.Environ(), env...)
+	out, _ := cmd.CombinedOutput()
+	return string(out)
 }
 
 func TestAnotherStartTimeIsAnotherProcess(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -121,23 +119,4 @@ func StartTime(pid int) (uint64, error) {
 func Parent(pid int) (int, error) {
 	s, err := ReadStat(pid)
 	return s.Parent, err
-}
-
-// boot is computed by the first call of BootID.
-var boot struct {
-	once sync.Once
-	id   string
-	err  error
-}
-
-// BootID returns the kernel's random id of this boot. It is read once.
-func BootID() (string, error) {
-	boot.once.Do(func() {
-		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-		if err != nil {
-			boot.err = fmt.Errorf("boot id: %w", err)
-		}
-		boot.id = strings.TrimSpace(string(b))
-	})
-	return boot.id, boot.err
 }

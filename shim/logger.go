@@ -55,7 +55,6 @@ type logger struct {
 // loggerProcess is one run of the program.
 type loggerProcess struct {
 	child *proc.Child
-	pidfd *os.File
 	began time.Time
 }
 
@@ -128,28 +127,22 @@ func (l *logger) start(ctx context.Context) (*loggerProcess, error) {
 	return p, nil
 }
 
-// spawn executes the program with its descriptors 3, 4 and 5. The kernel returns the
-// pidfd together with the process, so that SIGTERM cannot reach another process.
+// spawn executes the program with its descriptors 3, 4 and 5.
 func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	pidfd := -1
 	child, err := l.opener.children.StartThen(l.argv, &os.ProcAttr{
 		Env:   l.env,
 		Files: []*os.File{null, null, null, l.read[1], l.read[2], ready},
-		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	}, func(c *proc.Child, _ proc.Exit) { forgetLogger(l.own.bundle, c.PID()) })
-	p := &loggerProcess{child: child, began: time.Now()}
-	if pidfd >= 0 {
-		p.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
-	}
 	if err != nil {
-		proc.CloseFiles(p.pidfd)
 		return nil, err
 	}
+	p := &loggerProcess{child: child, began: time.Now()}
 	if l.own.bundle == "" {
 		return p, nil
 	}
@@ -164,7 +157,6 @@ func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
 func (l *logger) kill(p *loggerProcess) {
 	_ = p.child.KillGroup()
 	<-p.child.Done()
-	proc.CloseFiles(p.pidfd)
 }
 
 // awaitReady waits until the program reports ready. In the first version of the protocol
@@ -196,10 +188,8 @@ func (l *logger) run(p *loggerProcess) {
 			return
 		case <-l.opener.leave:
 			l.release()
-			proc.CloseFiles(p.pidfd)
 			return
 		case <-p.child.Done():
-			proc.CloseFiles(p.pidfd)
 		}
 		if l.finished() {
 			l.release()
@@ -299,10 +289,7 @@ func (l *logger) release() {
 
 // terminate sends SIGTERM to the program, and kills it if it does not end.
 func (l *logger) terminate(p *loggerProcess) {
-	defer proc.CloseFiles(p.pidfd)
-	if p.pidfd != nil {
-		_ = unix.PidfdSendSignal(int(p.pidfd.Fd()), unix.SIGTERM, nil, 0)
-	}
+	_ = p.child.Signal(unix.SIGTERM) // it may have ended
 	limit := time.NewTimer(loggerStop)
 	defer limit.Stop()
 	select {

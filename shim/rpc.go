@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/wire"
 )
 
@@ -86,8 +87,9 @@ func about(ctx context.Context, req any, err error) *log.Entry {
 
 // printable is an error whose text is safe to print, although parts of the text may come
 // from a stage1, an image or a spec. It has the class of the error and none of its causes: errgrpc would send causes that
-// stand beside each other, and each client of a client would append their texts once more.
+// stand beside each other, and each client of a client would append their texts once more. The text names system calls that
+// are denied.
 type printable struct{ error }
 
-func (p printable) Error() string { return abi.Printable(p.error.Error()) }
+func (p printable) Error() string { return proc.ExplainDenied(abi.Printable(p.error.Error())) }
 func (p printable) Unwrap() error { return errdefs.Resolve(p.error) }

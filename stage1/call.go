@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -84,6 +85,13 @@ func (k *Call) Execute(argv, env []string, sys *syscall.SysProcAttr, more ...*os
 	attr := &os.ProcAttr{Dir: k.Dir, Env: env, Files: files, Sys: sys}
 	return k.Stage1.within(k.Entrypoint, func() (err error) {
 		k.Child, err = k.Stage1.Children.StartThen(argv, attr, k.end)
+		if errors.Is(err, syscall.ELOOP) {
+			// The data directory is mounted nosymfollow, so the kernel executes no links, and many entrypoints are links to
+			// one program.
+			if path, linkErr := filepath.EvalSymlinks(argv[0]); linkErr == nil {
+				k.Child, err = k.Stage1.Children.StartFile(path, argv, attr, k.end)
+			}
+		}
 		if err != nil {
 			return ExplainExec(argv[0], err)
 		}

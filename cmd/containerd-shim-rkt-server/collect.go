@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/containerd/log"
 
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/shim"
@@ -25,6 +28,9 @@ type stores struct {
 }
 
 func openStores() (*stores, error) {
+	if err := datadir.Check(dataDir()); err != nil {
+		return nil, fmt.Errorf("data directory (%s sets it): %w", config.DataDirVariable, err)
+	}
 	pods, err := disk.OpenStore(dataDir())
 	if err != nil {
 		return nil, err

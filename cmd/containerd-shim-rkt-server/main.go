@@ -4,12 +4,12 @@
 package main
 
 import (
+	"context"
 	"os"
 	"runtime/debug"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
@@ -29,13 +29,14 @@ func main() {
 }
 
 func program() *manager.Program {
+	var s *stores // of DataDir, for Serve
 	p := &manager.Program{
 		Version:   version,
 		Revision:  revision,
-		Serve:     serve,
+		Serve:     func(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) { return serve(ctx, b, s) },
 		Config:    readConfig,
 		Cgroups:   cgroup.Own,
-		DataDir:   func() error { return datadir.Make(dataDir(), datadir.Mode) },
+		DataDir:   func() (err error) { s, err = openStores(); return err },
 		Layers:    takesLayers,
 		Collector: collector{},
 		Describe:  describe,

@@ -45,11 +45,7 @@ func wantedTrees() ([]string, error) {
 }
 
 // serve makes the Task service of one pod.
-func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
-	s, err := openStores()
-	if err != nil {
-		return nil, err
-	}
+func serve(ctx context.Context, b manager.Bootstrap, s *stores) (*manager.Service, error) {
 	s.pods.Children = s.children
 	s.images.Wanted = wantedTrees
 	chosen := config.NewPod(b.Stage1, b.Asked, readConfig)

@@ -44,7 +44,7 @@ func (f *Front) Main(argv []string) int {
 	if err == nil {
 		err = f.become(argv)
 	}
-	fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(argv[0]), err)
+	fmt.Fprintf(os.Stderr, "%s: %s\n", filepath.Base(argv[0]), proc.ExplainDenied(err.Error()))
 	return 1
 }
 

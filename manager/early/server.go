@@ -66,7 +66,7 @@ func (s Server) start(h *Handover, listener *os.File) (*report, error) {
 	defer handover.Close()
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
 	defer unix.Close(null)
 	output, closeOutput := openLog(h.Bundle, uintptr(null))

@@ -140,6 +140,9 @@ func (h *hierarchies) claim(r Record) (*Group, error) {
 		if err == nil && !stale {
 			stale, err = g.makeOthers()
 		}
+		if err == nil && made && st.Mode&0o777 != dirMode {
+			err = g.widen()
+		}
 		if err == nil && !stale {
 			return g, nil
 		}
@@ -157,13 +160,20 @@ func (h *hierarchies) claim(r Record) (*Group, error) {
 	return nil, errTaken
 }
 
+// dirMode is the mode of cgroups. The root of a user namespace has to pass through them.
+const dirMode = 0o755
+
 // makeDir makes a directory, and its parents if they do not exist. It returns false if the
-// directory exists.
+// directory exists. The umask may take bits of the directory's mode, and not of its parents'.
 func makeDir(dir string) (made bool, err error) {
-	err = os.Mkdir(dir, 0o755)
+	err = os.Mkdir(dir, dirMode)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(filepath.Dir(dir), 0o755); err == nil {
-			err = os.Mkdir(dir, 0o755)
+		var parent bool
+		if parent, err = makeDir(filepath.Dir(dir)); parent {
+			err = os.Chmod(filepath.Dir(dir), dirMode)
+		}
+		if err == nil {
+			err = os.Mkdir(dir, dirMode)
 		}
 	}
 	return madeDir(err)
@@ -178,6 +188,16 @@ func madeDir(err error) (made bool, _ error) {
 		err = fmt.Errorf("%w: a container has a cgroup in every hierarchy that containerd sees, so mount this one writable for containerd", err)
 	}
 	return err == nil, err
+}
+
+// widen gives the cgroup's directories their mode, of which containerd's umask has taken bits.
+func (g *Group) widen() error {
+	for _, dir := range g.dirs {
+		if err := os.Chmod(dir, dirMode); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeOthers makes the cgroup's directories in the other hierarchies. stale reports whether one

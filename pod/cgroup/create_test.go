@@ -43,6 +43,16 @@ func TestCreateMakesEveryHierarchyAndRemoveLeavesNone(t *testing.T) {
 	}
 }
 
+func TestAUmaskTakesNothingFromTheModeOfCgroups(t *testing.T) {
+	needHost(t)
+	defer unix.Umask(unix.Umask(0o077))
+	for _, dir := range create(t, "umask", nil).ABI().Dirs {
+		if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != dirMode {
+			t.Errorf("%s has the mode %v (%v)", dir, st.Mode(), err)
+		}
+	}
+}
+
 // requirements.md#C2
 func TestLimitsOnVersion1(t *testing.T) {
 	needV1(t)

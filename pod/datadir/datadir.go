@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +18,18 @@ import (
 // Mode is the mode of the data directory itself: the mapped users of a user namespace
 // pass through it on their way to a holder's root, and do not need to list it.
 const Mode fs.FileMode = 0o711
+
+// Check returns an error unless a path can be that of a data directory. A shim and its server have different working
+// directories, and JSON documents have paths.
+func Check(path string) error {
+	switch {
+	case !filepath.IsAbs(path):
+		return fmt.Errorf("%s is not an absolute path", path)
+	case !utf8.ValidString(path):
+		return fmt.Errorf("%q is not UTF-8", path)
+	}
+	return nil
+}
 
 // Make makes a directory with these permissions. If the directory exists, Make changes
 // its permissions: earlier releases made directories with 0755, and a umask takes bits

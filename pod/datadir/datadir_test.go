@@ -1,6 +1,7 @@
 package datadir_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -75,5 +76,14 @@ func TestADirectoryOnAReadOnlyFileSystemCanBeOpened(t *testing.T) {
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	if err := datadir.Make(dir, datadir.Mode); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAPathThatCannotBeUsedIsRefusedWithTheReason(t *testing.T) {
+	for path, want := range map[string]string{"rkt": "rkt is not an absolute path", "/a\xff": `"/a\xff" is not UTF-8`, "/var/lib/rkt": ""} {
+		err := datadir.Check(path)
+		if got := fmt.Sprint(err); want != "" && got != want || want == "" && err != nil {
+			t.Errorf("%q: %v, want %s", path, err, want)
+		}
 	}
 }

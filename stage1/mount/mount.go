@@ -5,6 +5,7 @@ package mount
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +13,10 @@ import (
 
 // ReadOnly mounts a directory on another, read-only and privately.
 func ReadOnly(from, to string) error {
-	fd, err := Open(from)
+	fd, err := clone(from)
+	if isMissing(err) {
+		return bindReadOnly(from, to)
+	}
 	if err != nil {
 		return err
 	}
@@ -51,12 +55,24 @@ func bindReadOnly(from, to string) error {
 }
 
 // Open returns a copy of the mount that a directory is on, with that directory
-// as its root. If the kernel has no open_tree(2) (before 5.2), it returns the
-// directory itself. Move accepts both.
+// as its root. If open_tree(2) is missing, it returns the directory itself. Move accepts both.
 func Open(dir string) (int, error) {
+	fd, err := clone(dir)
+	if !isMissing(err) {
+		return fd, err
+	}
+	fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return fd, nil
+}
+
+func clone(dir string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if isMissing(err) {
-		fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EINVAL) {
+		return -1, fmt.Errorf("%s cannot be mounted elsewhere, because it is on an unbindable mount: "+
+			"make that mount private (mount --make-private), or name a data directory on another one (RKT_DATA_DIR): %w", dir, err)
 	}
 	if err != nil {
 		return -1, fmt.Errorf("open %s to mount it: %w", dir, err)
@@ -67,7 +83,7 @@ func Open(dir string) (int, error) {
 // Move mounts the result of Open, without propagation.
 func Move(fd int, to string) error {
 	err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
-	if isMissing(err) {
+	if isMissing(err) || errors.Is(err, unix.EINVAL) { // EINVAL: it is a directory
 		err = unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")
 	}
 	if err != nil {
@@ -86,6 +102,6 @@ func makePrivate(mount string) error {
 	return nil
 }
 
-// isMissing reports whether the kernel lacks a system call, or a seccomp filter
-// pretends that it does.
-func isMissing(err error) bool { return errors.Is(err, unix.ENOSYS) }
+// isMissing reports whether the kernel lacks a system call, or a seccomp filter denies it. If EPERM
+// is the kernel's, the older call returns it, too.
+func isMissing(err error) bool { return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) }

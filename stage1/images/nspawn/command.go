@@ -35,7 +35,7 @@ func (m *making) arguments(p *fork.Process) []string {
 		args = append(args, "--setenv="+hostVariable+"=1")
 	}
 	args = append(args, limits()...)
-	return append(args, "/usr/bin/"+initName)
+	return append(args, "/"+ownName)
 }
 
 // limits returns arguments that give the container the supervisor's limits. Without them

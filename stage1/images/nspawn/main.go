@@ -17,17 +17,19 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
-// Further names of this program: as initName it is the first process of an app or an exec,
-// as nspawnName it executes systemd-nspawn.
+// Further names of this program: as initName it is the first process of an exec, as ownName that of an app,
+// and as nspawnName it executes systemd-nspawn. systemd-nspawn executes it by its own name, and by no link: the
+// data directory may be mounted nosymfollow.
 const (
 	initName   = "init"
+	ownName    = "nspawn"
 	nspawnName = "exec-nspawn"
 )
 
 // Lock the main goroutine of init to the first thread. Only this thread enters the app's
 // cgroups, so it must also execute the app's program.
 func init() {
-	if invocation() == initName {
+	if name := invocation(); name == initName || name == ownName {
 		runtime.LockOSThread()
 	}
 }
@@ -38,7 +40,7 @@ func main() {
 		os.Exit(rktfront.Main(os.Args[0], args, true))
 	}
 	switch name := invocation(); name {
-	case initName:
+	case initName, ownName:
 		arrive()
 		container.Init()
 	case nspawnName:

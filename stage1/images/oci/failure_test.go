@@ -51,6 +51,39 @@ func TestAFailedAddSaysWhyAndLeavesNothing(t *testing.T) {
 	}
 }
 
+// On a full disk the runtime cannot log its error.
+func TestAFailureOnAFullDiskSaysThatTheDiskIsFull(t *testing.T) {
+	p := newPod(t, "")
+	must(t, unix.Mount("tmpfs", p.dir, "tmpfs", 0, "size=1m,mode=755"))
+	t.Cleanup(func() { must(t, unix.Unmount(p.dir, unix.MNT_DETACH)) })
+	lib, err := filepath.Abs("rootfs/lib.sh")
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Join(p.dir, "stage1/rootfs/rkt/oci/apps/a"), 0o755))
+	if err := os.WriteFile(filepath.Join(p.dir, "filling"), make([]byte, 2<<20), 0o600); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	script := ". " + lib + "; chosen() { runtime=false flags= root=/; }; oci x"
+	cmd := exec.Command("sh", "-c", script, filepath.Join(filepath.Dir(lib), "enter"))
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), "RKT_STAGE1_REQUEST=x", "RKT_APP=a", "RKT_ERROR_FD=2")
+	out, _ := cmd.CombinedOutput()
+	if want := "false ended with code 1, and without a word; its error is lost"; !strings.Contains(string(out), want) || !strings.Contains(string(out), "No space left on device") {
+		t.Errorf("%s, want %q and why", out, want)
+	}
+}
+
+// containerd's own PATH may have its programs only.
+func TestAPathWithoutTheSystemsProgramsHasNoOtherRuntime(t *testing.T) {
+	lib, err := filepath.Abs("rootfs/lib.sh")
+	must(t, err)
+	cmd := exec.Command("/bin/sh", "-c", ". "+lib+"; mkdir -p . && chosen", filepath.Join(filepath.Dir(lib), "enter"))
+	cmd.Env = []string{"PATH=" + t.TempDir(), "RKT_STAGE1_REQUEST=x", "RKT_ERROR_FD=2"}
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), "there is no OCI runtime in "+cmd.Env[0][len("PATH="):]+":") {
+		t.Errorf("%s (%v)", out, err)
+	}
+}
+
 func TestWhatTheRuntimeRefusesIsNamed(t *testing.T) {
 	p := startPod(t)
 	for words, change := range map[string]func(*specs.Spec){

@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // sweep kills the processes that an app has left in a shared PID namespace. It finds them
@@ -32,13 +34,13 @@ func sweep(mounts *os.File) error {
 
 // killIn kills a process that is in a mount namespace.
 func killIn(pid int, mounts os.FileInfo) bool {
-	fd, err := unix.PidfdOpen(pid, 0)
+	p, err := proc.Open(pid, 0)
 	if err != nil {
 		return false
 	}
-	defer unix.Close(fd)
+	defer p.Close()
 	there, err := os.Stat(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-	return err == nil && os.SameFile(there, mounts) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	return err == nil && os.SameFile(there, mounts) && p.Signal(unix.SIGKILL) == nil
 }
 
 // processes returns the pids of all processes.

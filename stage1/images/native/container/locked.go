@@ -23,7 +23,7 @@ import (
 func amongLockedMounts(f func() error) error {
 	mounts, root, err := lockedMounts()
 	if err != nil {
-		return fmt.Errorf("copy the mounts for a user namespace: %w", err)
+		return fmt.Errorf("copy the mounts for a user namespace: %w", proc.ExplainUntraceable(err))
 	}
 	defer mounts.Close()
 	defer root.Close()

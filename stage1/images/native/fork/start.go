@@ -1,6 +1,7 @@
 package fork
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -181,7 +182,7 @@ func (b *starting) attend(ctx context.Context) error {
 	}
 	if b.p.Born != nil {
 		if err := b.p.Born(b.pid); err != nil {
-			return err
+			return cmp.Or(b.said(), err) // the process may have ended, and have said why
 		}
 	}
 	if b.p.awaited() {
@@ -283,6 +284,18 @@ func (b *starting) clonedAgain() (again bool) {
 		return nil
 	})
 	return again
+}
+
+// said returns the failure that the process has reported, if it has reported one yet.
+func (b *starting) said() (failure error) {
+	_ = proc.Control(b.words, func(fd int) error {
+		var buf [reportSize + 1]byte
+		if n, _, err := unix.Recvfrom(fd, buf[:], unix.MSG_DONTWAIT); err == nil && n > 0 {
+			_, failure = b.p.parse(buf[:n])
+		}
+		return nil
+	})
+	return failure
 }
 
 // executed waits for the exec.

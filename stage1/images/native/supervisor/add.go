@@ -23,6 +23,10 @@ var errCallerGone = errors.New("the caller has gone")
 // add serves app/add: it makes the app's first process, blocked before its exec. If it fails,
 // or ctx ends before the process is ready, nothing of the app remains.
 func (s *Supervisor) add(ctx context.Context, c *serve.Asked) error {
+	return explainUserNamespace(s.addApp(ctx, c))
+}
+
+func (s *Supervisor) addApp(ctx context.Context, c *serve.Asked) error {
 	r := c.Request
 	a, err := s.reserve(r)
 	if err != nil {

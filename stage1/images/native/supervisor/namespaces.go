@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
@@ -178,7 +179,7 @@ func foreign(stat func(fork.Namespace) (fs.FileInfo, error)) (int, error) {
 		}
 		ours, oursErr := os.Stat("/proc/self/ns/" + k.File)
 		if err := cmp.Or(err, oursErr); err != nil {
-			return 0, fmt.Errorf("look at a namespace: %w", err)
+			return 0, fmt.Errorf("look at a namespace: %w", proc.ExplainUntraceable(err))
 		}
 		if !os.SameFile(theirs, ours) {
 			flags |= k.Flag

@@ -13,6 +13,9 @@
 #	                        restored and its processes are still stopped
 #	rkt/oci/holder          as apps/APP, of the process that holds a sandbox
 set -u
+# containerd's PATH may lack the system's programs. The OCI runtime is one of containerd's PATH.
+given=$PATH
+PATH=$PATH:/usr/sbin:/usr/bin:/sbin:/bin
 # What rkt's stage 0 calls is not for these scripts.
 [ -n "${RKT_STAGE1_REQUEST:-}" ] || exec "${0%/*}/rktfront" "$0" "$@"
 state=stage1/rootfs/rkt/oci
@@ -42,10 +45,10 @@ fail() {
 chosen() {
 	runtime=''
 	while [ -z "$runtime" ] && read -r name flags; do
-		case $name in '' | '#'*) ;; *) runtime=$(command -v "$name") ;; esac
+		case $name in '' | '#'*) ;; *) runtime=$(PATH=$given command -v "$name") ;; esac
 	done <"${0%/*}/runtimes"
 	[ -n "$runtime" ] || {
-		echo "there is no OCI runtime in $PATH: install runc or crun" >&"$RKT_ERROR_FD"
+		echo "there is no OCI runtime in $given: install runc or crun" >&"$RKT_ERROR_FD"
 		return 1
 	}
 	root=$here
@@ -63,8 +66,11 @@ capable() {
 oci() {
 	chosen || return
 	# On a full or read-only disk the runtime must still be able to end processes.
-	log=$here/$app/log.$$
-	printf '' 2>/dev/null >"$log" || log=
+	log=$here/$app/log.$$ lost=''
+	if ! echo 2>/dev/null >"$log"; then
+		why=$( { env printf '\n' >"$log"; } 2>&1) # the shell's own echo does not say why
+		log='' lost="; its error is lost, because $PWD/$app cannot be written to: ${why##*: }"
+	fi
 	enter=$(unentered) shown=''
 	[ -z "$enter" ] || shown=entered
 	! hybrid || shown=version1
@@ -73,7 +79,7 @@ oci() {
 	if [ "$code" -ne 0 ]; then
 		words=$(sed -nE '/"level":"error"/s/.*"msg":"(([^"\\]|\\.)*)".*/\1/p' "${log:-/dev/null}" 2>/dev/null |
 			sed -E 's/\\u003c/</g; s/\\u003e/>/g; s/\\u0026/\&/g; s/\\n/ /g; s/\\(.)/\1/g' | familiar)
-		printf '%s\n' "${words:-$runtime ended with code $code, and without a word}" >&"$RKT_ERROR_FD"
+		printf '%s\n' "${words:-$runtime ended with code $code, and without a word$lost}" >&"$RKT_ERROR_FD"
 	fi
 	[ -z "$log" ] || rm -f "$log" 2>/dev/null
 	return "$code"
@@ -232,10 +238,15 @@ forget() {
 	rm -rf "$app" 2>&"$RKT_ERROR_FD"
 }
 
+# boot_id: sets boot to the id of this boot. A part of /proc may be hidden.
+boot_id() {
+	read -r boot 2>/dev/null </proc/sys/kernel/random/boot_id || boot=$("${0%/*}/rktfront" boot-id 2>&"$RKT_ERROR_FD")
+}
+
 # forget_all: does app/stop and app/rm for every app. After a reboot nothing of the pod is
 # left outside of its directory, and cgroups of these paths belong to other pods.
 forget_all() {
-	read -r boot 2>/dev/null <"$state/boot" && read -r now </proc/sys/kernel/random/boot_id && [ "$boot" = "$now" ] || return 0
+	read -r was 2>/dev/null <"$state/boot" && boot_id && [ "$boot" = "$was" ] || return 0
 	for app in "$state"/apps/* "$state/holder"; do
 		[ ! -d "$app" ] || forget
 	done

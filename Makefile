@@ -4,7 +4,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 INTEGRATION := test-integration-a test-integration-other test-integration-packages
-.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short test-kvm-client test-kvm-hostile test-kvm-kit test-kvm-critest test-kvm-docker kvm compat bench bench-kvm demo install uninstall release release-kvm clean
+.PHONY: help deps build check lint test test-unit test-kit test-release test-integration $(INTEGRATION) test-hostile test-hosts test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz test-kvm test-kvm-short test-kvm-client test-kvm-hostile test-kvm-kit test-kvm-critest test-kvm-docker kvm compat bench bench-kvm demo install uninstall release release-kvm clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -118,6 +118,11 @@ test-hostile: deps build ## containers that attack, against us, runc and older r
 	@echo "==> hostile neighbours"
 	@RKT_TEST_LONG=1 RKT_TEST_BIN='$(BIN)' RKT_TEST_DOCUMENT='$(CURDIR)/docs/results/hostile.md' \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 8h -json $(HOSTILE_FLAGS) ./hostile | $(REPORT)
+
+test-hosts: deps build ## a containerd in odd surroundings, and with one system call denied, by runc and by us, into docs/ (HOSTS_FLAGS)
+	@echo "==> odd hosts"
+	@RKT_TEST_HOSTS=1 RKT_TEST_BIN='$(BIN)' RKT_TEST_DOCUMENT='$(CURDIR)/docs/results/hosts.md' \
+	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json $(HOSTS_FLAGS) ./hosts | $(REPORT)
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
 	@go -C integration run ./clientsuite -bin '$(BIN)' -document '$(CURDIR)/docs/results/parity.md' -answers '$(CURDIR)/integration/rpcs/runc.json' $(CLIENT_FLAGS)

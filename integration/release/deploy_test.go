@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -105,21 +107,54 @@ func TestTheManifestsOfAClusterAreValid(t *testing.T) {
 	}
 }
 
+// setOf renders a directory and returns its DaemonSet.
+func setOf(t *testing.T, dir string) *appsv1.DaemonSet {
+	t.Helper()
+	for _, object := range render(t, dir) {
+		if set, ok := object.(*appsv1.DaemonSet); ok {
+			return set
+		}
+	}
+	t.Fatalf("%s has no DaemonSet", dir)
+	return nil
+}
+
+// All pods of a new DaemonSet start at once, and an update changes one after the other.
+func TestAFirstInstallationIsAnUpdateOfADaemonSetWhosePodsWait(t *testing.T) {
+	first, install := setOf(t, "../../contrib/deploy/first"), setOf(t, "../../contrib/deploy/install")
+	args := first.Spec.Template.Spec.Containers[0].Args
+	if len(args) != 1 || args[0] != "wait" {
+		t.Errorf("the first pods run %q", args)
+	}
+	first.Spec.Template.Spec.Containers[0].Args = install.Spec.Template.Spec.Containers[0].Args
+	if !reflect.DeepEqual(first, install) {
+		t.Error("the DaemonSets differ in more than their arguments")
+	}
+	if u := install.Spec.UpdateStrategy; u.Type != appsv1.RollingUpdateDaemonSetStrategyType || u.RollingUpdate.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("the update changes nodes so: %+v", u)
+	}
+}
+
 // The image is made from files that a release has.
 func TestTheImageOfTheDaemonSetsIsMadeFromATarball(t *testing.T) {
 	text, err := os.ReadFile("../../contrib/deploy/Containerfile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, err := os.ReadFile("../../VERSION")
+	r := &release{name: name, version: "${VERSION}", arch: "${TARGETARCH}"}
+	for _, line := range []string{"ARG VERSION", "ADD " + r.path("dist", ".tar.gz") + " /payload/", "COPY contrib/deploy/node /node"} {
+		if !strings.Contains(string(text), "\n"+line+"\n") {
+			t.Errorf("the Containerfile has no line %q", line)
+		}
+	}
+	readme, err := os.ReadFile("../../contrib/deploy/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	number := strings.TrimPrefix(strings.TrimSpace(string(version)), "v")
-	r := &release{name: name, version: "${VERSION}", arch: "${TARGETARCH}"}
-	for _, line := range []string{"ARG VERSION=" + number, "ADD " + r.path("dist", ".tar.gz") + " /payload/", "COPY contrib/deploy/node /node"} {
-		if !strings.Contains(string(text), "\n"+line+"\n") {
-			t.Errorf("the Containerfile has no line %q", line)
+	builds := regexp.MustCompile(`make release VERSION=v(\S+)\n(?:#   )?docker build --build-arg VERSION=(\S+) -f contrib/deploy/Containerfile -t \S+:v(\S+) \.`)
+	for name, text := range map[string]string{"README.md": string(readme), "Containerfile": string(text)} {
+		if m := builds.FindStringSubmatch(text); m == nil || m[1] != m[2] || m[1] != m[3] {
+			t.Errorf("%s does not build the image of the version that it releases: %q", name, m)
 		}
 	}
 }

@@ -231,6 +231,19 @@ func TestLocateNamesThePlacesItLookedAt(t *testing.T) {
 	}
 }
 
+func TestAnInstallationThatIsBeingRemovedSaysSo(t *testing.T) {
+	prefix := t.TempDir()
+	kept := filepath.Join(prefix, "libexec/containerd-shim-rkt/kept")
+	if _, err := locate("native", kept, filepath.Join(prefix, "bin")); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "is being removed from the node") {
+		t.Errorf("error %v", err)
+	}
+	other := filepath.Join(prefix, "other/stage1/native") // another installation in PATH
+	putManifest(t, other)
+	if dir, err := locate("native", kept, filepath.Join(prefix, "other")); dir != other || err != nil {
+		t.Errorf("found %q, %v; want %q", dir, err, other)
+	}
+}
+
 // A client that names the shim by its path may name a copy of the executable.
 func TestACopyOfTheShimUsesTheImagesOfTheInstalledOne(t *testing.T) {
 	prefix := t.TempDir()

@@ -88,11 +88,21 @@ func locate(name string, bins ...string) (string, error) {
 		}
 		looked = append(looked, dir)
 	}
+	if slices.ContainsFunc(bins, isKept) {
+		return "", fmt.Errorf("this runtime is being removed from the node, and stays only for the pods that run: no new pod can have stage1 %s "+
+			"until the runtime is installed again: %w", name, errdefs.ErrNotFound)
+	}
 	where := "put its image (manifest and rootfs/) into " + strings.Join(looked, " or ")
 	if from := Elsewhere(name, runtime.GOARCH); from != "" {
 		where = from + ", or " + where
 	}
 	return "", fmt.Errorf("there is no stage1 called %s: %s: %w", name, where, errdefs.ErrNotFound)
+}
+
+// isKept reports whether a directory of programs is that of an installation that was removed while pods were running:
+// scripts/retire keeps the programs for them, without images.
+func isKept(bin string) bool {
+	return filepath.Base(bin) == "kept" && filepath.Base(filepath.Dir(bin)) == "containerd-shim-rkt"
 }
 
 // Elsewhere says where the image of a stage1 comes from that the shim has a link for, and that is not

@@ -142,7 +142,7 @@ func TestCreateContainerHooksSeeTheHostsFiles(t *testing.T) {
 	}
 	said, err := os.ReadFile(filepath.Join(dir, "said"))
 	must(t, err)
-	if want := "of the host\ninit\n" + space + "\n"; string(said) != want {
+	if want := "of the host\nnspawn\n" + space + "\n"; string(said) != want {
 		t.Errorf("the hook says %q, want %q", said, want)
 	}
 }

@@ -1,8 +1,6 @@
 package integration
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,15 +13,7 @@ import (
 func TestAVMIsInItsPodsCgroupAlsoWithoutOneOfTheDevices(t *testing.T) {
 	eachOf(t, []string{"kvm"}, func(t *testing.T, c *column) {
 		pod, hierarchies := "/"+c.daemon.Namespace()+"-pod", podHierarchies(t)
-		for _, root := range hierarchies {
-			dir := filepath.Join(root, pod)
-			if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) { // two names of one hierarchy
-				continue
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { must(t, os.Remove(dir)) })
-		}
+		makePodCgroup(t, pod)
 		task := c.running(t, []string{"sleep", "1000"}, oci.WithCgroup(pod+"/app"),
 			oci.WithAnnotations(map[string]string{"io.kubernetes.cri.container-type": "sandbox"}))
 		_, record := c.pod(t, task.ID())

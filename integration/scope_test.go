@@ -1,8 +1,11 @@
 package integration
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,35 +97,113 @@ func TestCPURequestsOfContainersInScopesCount(t *testing.T) {
 			name := fmt.Sprintf("rktit%d%s%s", os.Getpid(), c.name, c.id())
 			t.Cleanup(func() { systemctl(t, "stop", name+".slice") })
 			t.Run("two containers of a pod", func(t *testing.T) {
-				expectRatio(t, c, [2]string{name + ".slice:rkt:" + name + "a", name + ".slice:rkt:" + name + "b"}, false)
+				expectRatioOfScopes(t, c, [2]string{name + ".slice:rkt:" + name + "a", name + ".slice:rkt:" + name + "b"}, false)
 			})
 			t.Run("two pods", func(t *testing.T) {
-				expectRatio(t, c, [2]string{name + "-p1.slice:rkt:" + name + "c", name + "-p2.slice:rkt:" + name + "d"}, true)
+				expectRatioOfScopes(t, c, [2]string{name + "-p1.slice:rkt:" + name + "c", name + "-p2.slice:rkt:" + name + "d"}, true)
 			})
 		})
 	}
 }
 
-// The shares of requests of 50m and 450m, and the bounds of the ratio that they give under load.
+// With the kubelet's driver cgroupfs, cgroups of pods and containers are directories. runc's shim has the same ratio.
+// requirements.md#C2
+func TestCPURequestsCountWithTheDriverCgroupfs(t *testing.T) {
+	for _, c := range suite.columns { // one after the other: columns would compete
+		if c.name == "kvm" || c.few || c.name == "runc" && unified() { // Debian's runc, 1.1, makes other weights
+			continue
+		}
+		t.Run(cmp.Or(c.wraps, c.name), func(t *testing.T) {
+			pod := fmt.Sprintf("/rktit%d%s%s", os.Getpid(), c.name, c.id())
+			for _, dir := range []string{pod, pod + "/p1", pod + "/p2"} {
+				makePodCgroup(t, dir)
+			}
+			t.Cleanup(func() { c.cleanUp(t) })
+			t.Run("two containers of a pod", func(t *testing.T) {
+				dirs := [2]string{pod + "/a", pod + "/b"}
+				for i, shares := range []uint64{fewShares, manyShares} {
+					c.loaded(t, dirs[i], shares)
+				}
+				expectRatio(t, c, dirs)
+				c.cleanUp(t)
+			})
+			t.Run("two pods", func(t *testing.T) {
+				dirs := [2]string{pod + "/p1", pod + "/p2"}
+				for i, shares := range []uint64{fewShares, manyShares} {
+					setShares(t, dirs[i], shares)
+					c.loaded(t, dirs[i]+"/c", shares)
+				}
+				expectRatio(t, c, dirs)
+				c.cleanUp(t)
+			})
+		})
+	}
+}
+
+// loaded starts a container under load in a cgroup.
+func (c *column) loaded(t *testing.T, dir string, shares uint64) {
+	t.Helper()
+	limits := specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}}
+	c.running(t, []string{"sh", "-c", load}, oci.WithCgroup(dir), withResources(limits))
+	expectShares(t, dir, shares)
+}
+
+// makePodCgroup makes a cgroup as the kubelet does for a pod. The end of the test removes it.
+func makePodCgroup(t *testing.T, path string) {
+	t.Helper()
+	for _, root := range podHierarchies(t) {
+		dir := filepath.Join(root, path)
+		if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) { // two names of one hierarchy
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { must(t, os.Remove(dir)) })
+		if unified() {
+			write(t, filepath.Join(filepath.Dir(dir), "cgroup.subtree_control"), "+cpu +memory +pids")
+		}
+	}
+}
+
+// setShares sets the shares of a pod's cgroup, as the kubelet does.
+func setShares(t *testing.T, path string, shares uint64) {
+	t.Helper()
+	file := filepath.Join("/sys/fs/cgroup/cpu", path, "cpu.shares")
+	if unified() {
+		file = filepath.Join("/sys/fs/cgroup", path, "cpu.weight")
+	}
+	write(t, file, strconv.FormatUint(weightOf(shares), 10))
+}
+
+// The shares of requests of 50m and 450m, and the bounds of the ratio that they give under load. On version 2 they are a
+// fifth around 54 : 11, the weights that runc 1.5 makes of these shares.
 const (
-	fewShares, manyShares = 51, 460
-	leastRatio, mostRatio = 2.5, 15
-	loadedFor             = 4 * time.Second // of processor time
+	fewShares, manyShares                     = 51, 460
+	leastRatio, mostRatio                     = 6.0, 12.0
+	leastRatioOnVersion2, mostRatioOnVersion2 = 3.9, 5.9
+	loadedFor                                 = 4 * time.Second // of processor time
 )
 
-// expectRatio runs two containers in scopes under load. With ofPods each of them is in a slice of its own, which has
-// the shares, as the kubelet's slice of a pod does.
-func expectRatio(t *testing.T, c *column, paths [2]string, ofPods bool) {
+// load uses the first processor. On several of them, other work on a busy host would change the ratio.
+const load = "exec taskset 1 sh -c 'while :; do :; done'"
+
+// expectRatioOfScopes runs two containers in scopes under load. With ofPods each of them is in a slice of its own, which
+// has the shares, as the kubelet's slice of a pod does.
+func expectRatioOfScopes(t *testing.T, c *column, paths [2]string, ofPods bool) {
 	t.Helper()
 	var dirs [2]string
 	for i, shares := range []uint64{fewShares, manyShares} {
 		slice, name, _ := strings.Cut(paths[i], ":rkt:")
 		limits := specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}}
-		c.running(t, []string{"sh", "-c", "for i in 1 2 3 4; do while :; do :; done & done; wait"},
+		c.running(t, []string{"sh", "-c", load},
 			oci.WithCgroup(paths[i]), oci.WithMemoryLimit(64<<20), withResources(limits))
 		unit := "rkt-" + name + ".scope"
 		if ofPods {
-			systemctl(t, "set-property", "--runtime", slice, fmt.Sprintf("CPUShares=%d", shares), fmt.Sprintf("CPUWeight=%d", max(shares*100/1024, 1)))
+			name := "CPUShares"
+			if unified() {
+				name = "CPUWeight"
+			}
+			systemctl(t, "set-property", "--runtime", slice, fmt.Sprintf("%s=%d", name, weightOf(shares)))
 		}
 		dirs[i] = unitProperty(t, unit, "ControlGroup")
 		expectLimitsOfScope(t, dirs[i], shares)
@@ -131,9 +212,15 @@ func expectRatio(t *testing.T, c *column, paths [2]string, ofPods bool) {
 	for i, shares := range []uint64{fewShares, manyShares} {
 		expectLimitsOfScope(t, dirs[i], shares)
 	}
+	expectRatio(t, c, dirs)
+}
+
+// expectRatio measures the time that two cgroups get, whose shares are fewShares and manyShares.
+func expectRatio(t *testing.T, c *column, dirs [2]string) {
+	t.Helper()
 	before := [2]time.Duration{processorTime(t, dirs[0]), processorTime(t, dirs[1])}
 	var used [2]time.Duration
-	wait.Observe(t, "the containers have used their time", func() (bool, string) {
+	wait.ObserveWithin(t, 2*time.Minute, "the containers have used their time", func() (bool, string) {
 		for i := range used {
 			used[i] = processorTime(t, dirs[i]) - before[i]
 		}
@@ -141,7 +228,11 @@ func expectRatio(t *testing.T, c *column, paths [2]string, ofPods bool) {
 	})
 	ratio := float64(used[1]) / float64(used[0])
 	t.Logf("%s: shares of %d and %d give 1 : %.2f (%v)", c.name, fewShares, manyShares, ratio, used)
-	if ratio < leastRatio || ratio > mostRatio {
+	least, most := leastRatio, mostRatio
+	if unified() {
+		least, most = leastRatioOnVersion2, mostRatioOnVersion2
+	}
+	if ratio < least || ratio > most {
 		t.Errorf("shares of %d and %d give 1 : %.2f", fewShares, manyShares, ratio)
 	}
 }
@@ -160,9 +251,23 @@ func expectLimitsOfScope(t *testing.T, dir string, shares uint64) {
 	if got := fileOfCgroup(t, dir, "memory", "memory.max", "memory.limit_in_bytes"); got != strconv.Itoa(64<<20) {
 		t.Errorf("%s: the limit of memory is %s", dir, got)
 	}
-	got := fileOfCgroup(t, dir, "cpu", "cpu.weight", "cpu.shares")
-	if isDefault := got == "100" || got == "1024"; isDefault {
-		t.Errorf("%s: the weight for shares of %d is the default, %s", dir, shares, got)
+	expectShares(t, dir, shares)
+}
+
+// weightOf returns the weight in a cgroup's file for shares. On version 2 it is the one that runc 1.5 makes of them.
+func weightOf(shares uint64) uint64 {
+	if !unified() {
+		return shares
+	}
+	return map[uint64]uint64{fewShares: 11, manyShares: 54}[shares]
+}
+
+// expectShares checks the weight of a cgroup.
+func expectShares(t *testing.T, dir string, shares uint64) {
+	t.Helper()
+	want := weightOf(shares)
+	if got := fileOfCgroup(t, dir, "cpu", "cpu.weight", "cpu.shares"); got != strconv.FormatUint(want, 10) {
+		t.Errorf("%s: shares of %d are the weight %s, want %d", dir, shares, got, want)
 	}
 }
 

@@ -47,6 +47,7 @@ func command() error {
 	flag.StringVar(&s.args, "args", "", "further arguments for the test binaries: words without blanks")
 	runtimes := flag.String("runtimes", "", "columns of the integration suite: native, oci, nspawn, runc (native,oci, and native in a guest of a foreign architecture)")
 	arch := flag.String("arch", runtime.GOARCH, "the guest's architecture: amd64 or arm64. -bin must be for it")
+	old := flag.Bool("version1", false, "the guest has version 1 of cgroups")
 	limit := flag.Duration("timeout", 2*time.Hour, "how long the guest may run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -64,7 +65,7 @@ func command() error {
 	if err := os.Setenv("GOARCH", guest.name); err != nil {
 		return err
 	}
-	return runTests(ctx, payload{arch: guest, bin: *bin, suites: s.suites(), runtimes: cmp.Or(*runtimes, columns)}, *limit)
+	return runTests(ctx, payload{arch: guest, bin: *bin, suites: s.suites(), runtimes: cmp.Or(*runtimes, columns), version1: *old}, *limit)
 }
 
 func runTests(ctx context.Context, p payload, limit time.Duration) error {
@@ -88,7 +89,7 @@ func runTests(ctx context.Context, p payload, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("its tests took more than %s (-timeout)", limit))
 	defer cancel()
 	console := filepath.Join(dir, "console")
-	err = boot(ctx, log, m, p.suites, disk, console)
+	err = boot(ctx, log, m, p, disk, console)
 	if err != nil && !errors.Is(err, errTests) {
 		return fmt.Errorf("%w\nThe guest's console ends with:\n%s", err, tail(console, 4000))
 	}
@@ -100,10 +101,10 @@ func runTests(ctx context.Context, p payload, limit time.Duration) error {
 const bootLimit = 10 * time.Minute
 
 // boot runs the guest until it powers off.
-func boot(ctx context.Context, log io.Writer, m machine, suites []testSuite, disk, console string) error {
+func boot(ctx context.Context, log io.Writer, m machine, p payload, disk, console string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	cmd := exec.CommandContext(ctx, m.arch.qemu, m.arguments(disk, console)...)
+	cmd := exec.CommandContext(ctx, m.arch.qemu, m.arguments(p, disk, console)...)
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// If QEMU's input ends, QEMU reports to the guest that the host has hung up, and the
@@ -121,7 +122,7 @@ func boot(ctx context.Context, log io.Writer, m machine, suites []testSuite, dis
 	}
 	late := time.AfterFunc(bootLimit, func() { cancel(fmt.Errorf("it was not up within %s", bootLimit)) })
 	defer late.Stop()
-	r := results{out: os.Stdout, log: log, start: time.Now(), up: late.Stop, skips: skips(suites)}
+	r := results{out: os.Stdout, log: log, start: time.Now(), up: late.Stop, skips: skips(p.suites)}
 	readErr := r.read(ctx, out)
 	if readErr != nil && !errors.Is(readErr, errTests) { // the guest's output is not read any more
 		_ = cmd.Process.Kill()

@@ -20,6 +20,7 @@ type payload struct {
 	bin      string
 	suites   []testSuite
 	runtimes string
+	version1 bool // the guest has version 1 of cgroups
 }
 
 // write builds everything, and makes an image of the disk.
@@ -118,6 +119,10 @@ func (p payload) programs() []string {
 // writeTests builds the test binaries, and lists them with their flags.
 func (p payload) writeTests(ctx context.Context, log io.Writer, dir string) error {
 	var list strings.Builder
+	skip := needsVersion1
+	if p.version1 {
+		skip = needsVersion2
+	}
 	for _, s := range p.suites {
 		fmt.Fprintln(log, "==> building the tests of", s.name)
 		to := filepath.Join(dir, s.name)
@@ -143,7 +148,7 @@ func (p payload) writeTests(ctx context.Context, log io.Writer, dir string) erro
 				return err
 			}
 		}
-		fmt.Fprintf(&list, "%s -test.run=%s -test.skip=%s -test.timeout=110m", s.name, s.run, needsVersion1)
+		fmt.Fprintf(&list, "%s -test.run=%s -test.skip=%s -test.timeout=110m", s.name, s.run, skip)
 		if s.name == "integration" {
 			fmt.Fprintf(&list, " -runtimes=%s", p.runtimes)
 		}

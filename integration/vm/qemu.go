@@ -1,9 +1,15 @@
 package main
 
+// version1 has systemd use version 1 of cgroups.
+const version1 = " systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1"
+
 // arguments returns QEMU's arguments. QEMU's standard output is the port to which the tests
 // write.
-func (m machine) arguments(payload, console string) []string {
+func (m machine) arguments(p payload, payload, console string) []string {
 	boot := m.arch.boot
+	if p.version1 {
+		boot += version1
+	}
 	if m.arch.name == "amd64" && !m.arch.foreign() {
 		boot += clockArgument()
 	}

@@ -15,9 +15,12 @@ type testSuite struct {
 	files string // with blanks between; of the repository that the tests read, besides their testdata
 }
 
-// needsVersion1 selects, by their names, tests that need cgroup version 1. They do not run
-// in the guest.
-const needsVersion1 = `OnVersion1|/version_1`
+// needsVersion1 and needsVersion2 select, by their names, tests that need the version of cgroups that the guest has not.
+// Tests of version 1 run with the flag -version1.
+const (
+	needsVersion1 = `OnVersion1|/version_1`
+	needsVersion2 = `OnVersion2|/version_2`
+)
 
 // limitsOfApps selects the cases of package pod that use cgroups, without those about
 // directories.

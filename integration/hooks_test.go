@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // stages are the kinds of hooks, in the order in which they run.
@@ -341,6 +343,44 @@ func TestPoststopHooksRunOnceWhateverEndsTheContainer(t *testing.T) {
 			if got := read(t, filepath.Join(dir, "next")); got != "next\n" {
 				t.Errorf("the shim %s: the next hook was run as often as %q says", shim, got)
 			}
+		}
+	})
+}
+
+// A poststop hook that tears down a network may wait for a server. Delete does not, and the hook ends its work, whether the
+// shim has begun it or, after the shim's death, `delete`.
+func TestASlowPoststopHookDelaysNoDeleteAndFinishes(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		for _, shim := range []string{"lives", "is killed"} {
+			dir := t.TempDir()
+			fifo, done := filepath.Join(dir, "fifo"), filepath.Join(dir, "done")
+			must(t, syscall.Mkfifo(fifo, 0o600))
+			at := map[string][]specs.Hook{"poststop": {hook("read x <" + fifo + "; echo $x >>" + done)}}
+			container := c.container(t, exitsOnTerm(42), hooks(dir, at))
+			events := c.listen(t, container.ID())
+			task := c.newTask(t, container, cio.NullIO)
+			exited := c.wait(t, task)
+			must(t, task.Start(c.context(t)))
+			code := 42
+			if shim == "lives" {
+				terminate(t, int(task.Pid()))
+				expectExit(t, exited, uint32(code))
+				deleteTask(t, c.context(t), task)
+			} else {
+				code = 137
+				must(t, syscall.Kill(c.shim(t, task.ID()), syscall.SIGKILL))
+			}
+			events.await(t, fmt.Sprintf("delete %d", code))
+			must(t, container.Delete(c.context(t), containerd.WithSnapshotCleanup))
+			if _, err := os.Stat(done); err == nil {
+				t.Error("the hook has not waited")
+			}
+			must(t, os.WriteFile(fifo, []byte("finished\n"), 0))
+			wait.Observe(t, "the hook has done its work", func() (bool, string) {
+				b, _ := os.ReadFile(done)
+				return string(b) == "finished\n", string(b)
+			})
+			c.expectNothingLeft(t)
 		}
 	})
 }

@@ -46,6 +46,9 @@ type Collector interface {
 	// Left means that work is left which takes longer than ctx. The error is nil then if
 	// nothing of the container itself is left.
 	Collect(ctx context.Context, bundle, namespace, id string) (Exit, error)
+	// HasHooks reports whether Collect would run hooks for this bundle. They may outlast its call, and the process that
+	// has begun them must stay until they end.
+	HasHooks(bundle string) bool
 	// Finish does the work that Rest names. It may be called in another process, and
 	// after the bundle was removed. If the server hangs, Finish kills it first.
 	Finish(ctx context.Context, rest string, hangs bool) error
@@ -85,12 +88,12 @@ func (p *Program) delete(ctx context.Context, argv0 string, f *early.Flags, stdo
 }
 
 // collect calls the collector and returns within the budget, because containerd needs an
-// answer. It collects in a child process if something has to be unmounted.
+// answer. It collects in a child process if something has to be unmounted, or hooks have to run.
 func (p *Program) collect(ctx context.Context, argv0, bundle string, f *early.Flags, answered bool) (Exit, error) {
 	if p.Collector == nil {
 		return Exit{}, nil
 	}
-	if hasMounts(bundle) {
+	if hasMounts(bundle) || p.Collector.HasHooks(bundle) {
 		return collectInChild(ctx, argv0, bundle, f, answered)
 	}
 	type result struct {

@@ -178,6 +178,8 @@ func (fakeCollector) Collect(_ context.Context, bundle, namespace, id string) (E
 	return plan.Exit, nil
 }
 
+func (fakeCollector) HasHooks(string) bool { return false }
+
 // mayFinish ends the name of the file for which Finish waits.
 const mayFinish = ".may"
 

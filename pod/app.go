@@ -348,7 +348,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 		return fmt.Errorf("container %s: reserve room for the record of its exit: %w", a.id, err)
 	}
 	// From here on hooks may have run, even if the call fails.
-	undo.add(func() error { return a.disk.Poststop(context.WithoutCancel(ctx)) })
+	undo.add(func() error { return a.poststop(ctx) })
 	expect := a.pod.cfg.Children.Expect()
 	defer expect()
 	made, err := s.stage1.Add(ctx, c, a.stdio.Files())

@@ -178,7 +178,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	err := errors.Join(rm, a.network.close(), a.stdio.Close(), both(
 		func() error { return a.unmount() },
 		func() error { return errors.Join(a.oom.Close(), a.cgroup.End(ctx)) },
-	), a.disk.Poststop(ctx))
+	), a.poststop(ctx))
 	if last == nil && a.keepsExit() {
 		exit := a.status().Exit
 		return errors.Join(err, a.disk.Retire(exit.Code, exit.At))

@@ -27,7 +27,7 @@ type stores struct {
 	children *proc.Children
 }
 
-func openStores() (*stores, error) {
+func openStores(hooks *disk.Hooks) (*stores, error) {
 	if err := datadir.Check(dataDir()); err != nil {
 		return nil, fmt.Errorf("data directory (%s sets it): %w", config.DataDirVariable, err)
 	}
@@ -35,6 +35,7 @@ func openStores() (*stores, error) {
 	if err != nil {
 		return nil, err
 	}
+	pods.Hooks = hooks
 	images, err := image.OpenStore(dataDir())
 	if err != nil {
 		return nil, err
@@ -57,10 +58,15 @@ func (s *stores) collectStale(ctx context.Context) {
 
 // collector does the work of `delete`. Its methods open the stores themselves, because `-v`
 // and `-info` need no stores.
-type collector struct{}
+type collector struct{ hooks *disk.Hooks }
 
-func (collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
-	s, err := openStores()
+func (c collector) HasHooks(bundle string) bool {
+	s, err := openStores(c.hooks)
+	return err == nil && s.collector().HasHooks(bundle)
+}
+
+func (c collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
+	s, err := openStores(c.hooks)
 	if err != nil {
 		return manager.Exit{}, err
 	}
@@ -72,8 +78,8 @@ func (collector) Collect(ctx context.Context, bundle, namespace, id string) (man
 	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At, Rest: exit.Rest, Left: exit.Left}, err
 }
 
-func (collector) Finish(ctx context.Context, rest string, hangs bool) error {
-	s, err := openStores()
+func (c collector) Finish(ctx context.Context, rest string, hangs bool) error {
+	s, err := openStores(c.hooks)
 	if err != nil {
 		return err
 	}

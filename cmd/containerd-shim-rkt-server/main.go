@@ -6,10 +6,13 @@ package main
 import (
 	"context"
 	"os"
+	"os/signal"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
@@ -25,10 +28,17 @@ func main() {
 		os.Exit(launch.Main())
 	}
 	proc.SealDescriptors()
-	os.Exit(program().Main(os.Args))
+	hooks := &disk.Hooks{}
+	code := program(hooks).Main(os.Args)
+	// Hooks that are slow go on after the answer to the call that began them. Nothing else is left to do.
+	signal.Reset(syscall.SIGTERM, syscall.SIGINT)
+	_ = os.Stdout.Close()
+	_ = os.Stderr.Close()
+	hooks.Wait()
+	os.Exit(code)
 }
 
-func program() *manager.Program {
+func program(hooks *disk.Hooks) *manager.Program {
 	var s *stores // of DataDir, for Serve
 	p := &manager.Program{
 		Version:   version,
@@ -36,9 +46,9 @@ func program() *manager.Program {
 		Serve:     func(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) { return serve(ctx, b, s) },
 		Config:    readConfig,
 		Cgroups:   cgroup.Own,
-		DataDir:   func() (err error) { s, err = openStores(); return err },
+		DataDir:   func() (err error) { s, err = openStores(hooks); return err },
 		Layers:    takesLayers,
-		Collector: collector{},
+		Collector: collector{hooks},
 		Describe:  describe,
 		Failed:    startFailed,
 	}

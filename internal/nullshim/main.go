@@ -53,4 +53,6 @@ func (collector) Collect(context.Context, string, string, string) (manager.Exit,
 	return manager.Exit{}, nil
 }
 
+func (collector) HasHooks(string) bool { return false }
+
 func (collector) Finish(context.Context, string, bool) error { return nil }

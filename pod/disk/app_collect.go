@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
+
+// hooksAwaited is how long a collection waits for poststop hooks. They go on after it, in the process that collects.
+const hooksAwaited = time.Second
 
 // app collects an app. exit is the exit that an earlier call has recorded, if there
 // was one.
@@ -55,7 +59,9 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 	p.dir.store.Fault("remove cgroup")
 	// Ignore the errors of hooks: a failed hook leaves nothing to collect, and an
 	// error would make containerd take the exit for unknown.
-	if err := a.Poststop(ctx); err != nil {
+	limit, cancel := context.WithTimeoutCause(ctx, hooksAwaited, fmt.Errorf("they have not ended within %s", hooksAwaited))
+	defer cancel()
+	if err := a.Poststop(limit); err != nil {
 		log.G(ctx).WithError(err).WithFields(log.Fields{"pod": p.dir.UUID(), "app": a.Record().ID}).Warn("collected all the same")
 	}
 	return exit, a.RemoveFiles()

@@ -12,9 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/log"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -167,7 +169,8 @@ func (a *AppDir) MarkStarted() error {
 }
 
 // Poststop runs the poststop hooks of the spec, unless an earlier call has begun to run
-// them. If a hook fails, the next ones run all the same.
+// them. If a hook fails, the next ones run all the same. When ctx ends, Poststop returns an error, and the hooks go on
+// under limits of their own (Store.Hooks).
 func (a *AppDir) Poststop(ctx context.Context) error {
 	r := a.Record()
 	if r.Poststop == nil {
@@ -189,14 +192,37 @@ func (a *AppDir) Poststop(ctx context.Context) error {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
 	}
 	a.pod.store.Fault("mark poststop")
+	release := func() {}
 	if c := a.pod.store.Children; c != nil {
-		release := c.Expect()
-		defer release()
+		release = c.Expect()
 	}
-	if err := r.Poststop.run(ctx, r.ID, r.Bundle); err != nil {
+	done := make(chan error, 1)
+	a.pod.store.Hooks.running.Go(func() {
+		defer release()
+		done <- r.Poststop.run(r.ID, r.Bundle, a.hookKilled)
+	})
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = fmt.Errorf("its poststop hooks go on: %w", context.Cause(ctx))
+	}
+	if err != nil {
 		return fmt.Errorf("container %s: %w", r.ID, err)
 	}
 	return nil
+}
+
+// hookKilled tells of a hook that was killed: in the pod's journal, unless the pod has gone, and in the log, because the call
+// that began the hook may have been answered.
+func (a *AppDir) hookKilled(path string, began time.Time, err error) {
+	log.L.WithError(err).WithFields(log.Fields{"pod": a.pod.uuid, "app": a.Record().ID}).Warn("a poststop hook was killed")
+	e := journal.Entry{
+		Time: began, Entrypoint: journal.Poststop, Argv: []string{path}, App: string(a.name),
+		Millis: float64(time.Since(began).Milliseconds()), Code: proc.KilledCode, Error: abi.Printable(err.Error()),
+	}
+	if err := journal.Append(a.pod.Path(), e); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.L.WithError(err).Warnf("pod %s: journal", a.pod.uuid)
+	}
 }
 
 // Remove removes the app's entry in the manifest, its files and rkt.json. It is idempotent.

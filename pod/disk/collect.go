@@ -58,6 +58,25 @@ func (c *Collector) Collect(ctx context.Context, bundle, namespace, id string) (
 	return exit, err
 }
 
+// HasHooks reports whether Collect would run poststop hooks, which may outlast the call.
+func (c *Collector) HasHooks(bundle string) bool {
+	var r bundleRecord
+	if withRoot(bundle, func(b *os.Root) error { return readRecord(b, bundleFile, &r) }) != nil || r.App == "" {
+		return false
+	}
+	d, err := c.Store.at(r.DataDir).find(r.Pod)
+	if err != nil {
+		return false
+	}
+	defer d.close()
+	a, err := d.openApp(r.App)
+	if err != nil || a.Record().Poststop == nil {
+		return false
+	}
+	_, err = d.root.Lstat(a.file(poststopFile))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // Finish goes on where a Collect has run out of time, and gives entrypoints the time that
 // the ABI has for them. If the shim is running and is removing the pod, Finish waits for
 // it. If the shim dies before it is done, Finish removes the pod itself. A shim that hangs is
@@ -71,6 +90,7 @@ func (c *Collector) Finish(ctx context.Context, rest string, hangs bool) error {
 	if err != nil {
 		return err
 	}
+	s.Hooks = c.Store.Hooks
 	d, err := s.find(u.Record.Pod)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -19,6 +20,17 @@ import (
 
 // poststopFile exists if the poststop hooks of the app have begun to run.
 const poststopFile = "poststop"
+
+// hookLimit is how long a poststop hook without a timeout of its own may run. Hooks tear down networks, so a slow one
+// goes on when Delete, or delete, has been answered.
+const hookLimit = 5 * time.Minute
+
+// Hooks are the poststop hooks that this process runs. A process must not end before Wait has returned, or
+// its hooks would have no limit.
+type Hooks struct{ running sync.WaitGroup }
+
+// Wait waits until all hooks have ended, which their limits guarantee.
+func (h *Hooks) Wait() { h.running.Wait() }
 
 // hookLinger is how long a hook that has ended may leave its input, the state, unread.
 const hookLinger = 200 * time.Millisecond
@@ -36,8 +48,9 @@ func newPoststop(spec *specs.Spec) *poststopRecord {
 }
 
 // run runs the hooks in order, in this process's namespaces. If a hook fails, the next
-// one runs all the same (OCI runtime spec, lifecycle).
-func (p *poststopRecord) run(ctx context.Context, id, bundle string) error {
+// one runs all the same (OCI runtime spec, lifecycle). killed is called with the path of a hook that was killed at the
+// end of its time.
+func (p *poststopRecord) run(id, bundle string, killed func(path string, began time.Time, err error)) error {
 	state, err := plainjson.Encode(specs.State{
 		Version: p.OCIVersion, ID: id, Status: specs.StateStopped, Bundle: bundle, Annotations: p.Annotations,
 	})
@@ -46,19 +59,28 @@ func (p *poststopRecord) run(ctx context.Context, id, bundle string) error {
 	}
 	var errs []error
 	for _, h := range p.Hooks {
-		if err := runHook(ctx, h, state); err != nil {
-			errs = append(errs, fmt.Errorf("poststop hook %s: %w", h.Path, err))
+		began := time.Now()
+		err := runHook(h, state)
+		if err == nil {
+			continue
 		}
+		err = fmt.Errorf("poststop hook %s: %w", h.Path, err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			killed(h.Path, began, err)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func runHook(ctx context.Context, h specs.Hook, state []byte) error {
+// runHook runs a hook until its timeout, or hookLimit. The limits of the call that runs it do not apply.
+func runHook(h specs.Hook, state []byte) error {
+	limit := hookLimit
 	if h.Timeout != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(*h.Timeout)*time.Second)
-		defer cancel()
+		limit = time.Duration(*h.Timeout) * time.Second
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
 	output, inherited, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe for its output: %w", err)
@@ -80,6 +102,9 @@ func runHook(ctx context.Context, h specs.Hook, state []byte) error {
 	}
 	if err == nil {
 		return nil
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("killed, because it has not ended within %s: %w", limit, ctx.Err())
 	}
 	// A process that the hook left behind may keep the pipe open.
 	if said := strings.TrimSpace(abi.Printable(string(tail.Stop()))); said != "" {

@@ -39,6 +39,9 @@ type Store struct {
 	// them as unknown. Set it before the Store is used.
 	Children *proc.Children
 
+	// Hooks are the poststop hooks that this process runs. Before the process ends, it calls Hooks.Wait.
+	Hooks *Hooks
+
 	// Fault is called after every step that changes the disk. Tests stop or kill the
 	// process in it.
 	Fault func(step string)
@@ -50,7 +53,7 @@ func OpenStore(dataDir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
 	}
-	s := &Store{dir: dir, Fault: func(string) {}}
+	s := &Store{dir: dir, Hooks: &Hooks{}, Fault: func(string) {}}
 	if err := s.makeDirs(); err != nil {
 		return nil, fmt.Errorf("data directory (RKT_DATA_DIR sets it): %w", err)
 	}
@@ -60,7 +63,7 @@ func OpenStore(dataDir string) (*Store, error) {
 // at returns a store for another data directory. It makes no directories, because they
 // exist if there is a pod.
 func (s *Store) at(dataDir string) *Store {
-	return &Store{dir: dataDir, Children: s.Children, Fault: s.Fault}
+	return &Store{dir: dataDir, Children: s.Children, Hooks: s.Hooks, Fault: s.Fault}
 }
 
 // makeDirs makes the directories that every pod needs. A tree is mounted in each pod, so

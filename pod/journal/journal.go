@@ -34,6 +34,9 @@ const (
 	size = 256 << 10 // bytes; the last line may exceed it
 )
 
+// Poststop is the Entry.Entrypoint of a poststop hook that stage 0 has killed. Argv has its path.
+const Poststop abi.Entrypoint = "poststop"
+
 // Ready is the Entry.State of a call that goes on.
 const Ready = "ready"
 

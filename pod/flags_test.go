@@ -18,6 +18,7 @@ var flagFields = map[string]string{
 	"turn":             "a lock that a call waits for no longer than its client",
 	"process.terminal": "what the client has asked for",
 	"app.ownNet":       "a word of its spec, kept when the rest of the spec is not",
+	"session.ending":   "lets one of two callers end the supervisor; what becomes of it is a state",
 	"process.init":     "a fact about the process, recorded with its pid",
 }
 

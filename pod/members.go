@@ -150,6 +150,8 @@ type session struct {
 	err  error   // the reason for which there is no stage1
 	undo cleanup // of a start that failed
 
+	ending sync.Once // calls endSupervisor
+
 	stateOf[sessionState] // its mu may be taken with pod.mu held
 }
 

@@ -40,8 +40,22 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 	if _, waitErr := sb.until(ctx, SandboxState.stopped); waitErr != nil {
 		err = errors.Join(err, fmt.Errorf("its holder %d was killed and does not end: %w", sb.holder.pid, waitErr))
 	}
+	if err == nil {
+		err = sb.endStage1(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("stop sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// endStage1 ends the stage1 of a sandbox that has stopped: containerd may keep the sandbox for days before it calls
+// ShutdownSandbox, and nothing needs the supervisor then. ShutdownSandbox waits for an end that takes longer than ctx.
+func (sb *sandbox) endStage1(ctx context.Context) error {
+	s := sb.session
+	go s.ending.Do(func() { s.endSupervisor(context.WithoutCancel(ctx)) })
+	if _, err := s.until(ctx, sessionState.stage1Ended); err != nil {
+		return fmt.Errorf("its stage1 %s does not end: %w", s.stage1.Name(), err)
 	}
 	return nil
 }

@@ -197,6 +197,38 @@ func TestStoppingASandboxEndsItsApps(t *testing.T) {
 	}
 }
 
+// A client may keep a stopped sandbox for days.
+func TestAStoppedSandboxHasNoSupervisor(t *testing.T) {
+	w := newWorld(t)
+	w.sandbox(boxConfig(t, t.TempDir()))
+	w.mustCreate("a", "exit 3")
+	w.mustStart("a", "")
+	w.mustWait("a", "")
+	for range 2 {
+		if err := w.StopSandbox(t.Context(), "box", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-w.stage1.done:
+	default:
+		t.Error("the supervisor runs")
+	}
+	if st, err := w.Status("a", ""); err != nil || st.State != Stopped || st.Exit.Code != 3 {
+		t.Errorf("a is %+v, %v; want exit 3", st, err)
+	}
+	w.mustDelete("a", "")
+	if w.stage1.called(abi.AppRm) {
+		t.Error("app/rm was called for a stage1 that has ended")
+	}
+	if err := w.ShutdownSandbox(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	if stops := w.stage1.callsOf(abi.Stop); len(stops) != 1 {
+		t.Errorf("stop was called %d times", len(stops))
+	}
+}
+
 func TestAShutDownSandboxDeletesTheAppsThatAreLeft(t *testing.T) {
 	w := newWorld(t)
 	w.sandbox(boxConfig(t, t.TempDir()))

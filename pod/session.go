@@ -352,7 +352,7 @@ func (s *session) remove(ctx context.Context) error {
 // stop ends a stage1 that was up. It is called once per session, by the caller whose step
 // sessionEnd was legal.
 func (s *session) stop(ctx context.Context) {
-	s.endSupervisor(ctx)
+	s.ending.Do(func() { s.endSupervisor(ctx) })
 	s.await(sessionState.stage1Ended)
 	s.step(sessionStop)
 }

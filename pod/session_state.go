@@ -23,7 +23,7 @@ const (
 	sessionStarting
 	// sessionUp: the stage1 runs, and its notices are read.
 	sessionUp
-	// sessionDown: the stage1 has ended by itself, and so have its apps.
+	// sessionDown: the stage1 has ended by itself or with its sandbox, and so have its apps.
 	sessionDown
 	// sessionFailed: there is no directory, or the stage1 did not start. The apps that
 	// have joined the session get the error, and the last one that leaves ends the

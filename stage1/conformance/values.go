@@ -185,6 +185,9 @@ func (d drawer) kernel(v *values) {
 	settings := []string{"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.shmmni"}
 	v.sysctl, v.sysctlValue = settings[d.IntN(len(settings))], fmt.Sprint(d.between(1000, 4000))
 	mode := os.FileMode(0o600 | d.between(0o1, 0o77))
+	if mode == 0o666 { // the usual one
+		mode = 0o640
+	}
 	owner := d.distinct(2, 1001, 60000)
 	minors := []int64{3, 5, 7} // null, zero and full
 	v.device = specs.LinuxDevice{

@@ -42,6 +42,8 @@ func TestAnExecInAContainerAtItsLimitOfProcesses(t *testing.T) {
 				switch {
 				case started == nil && out.stdout.String() != "works\n":
 					t.Errorf("%s, limit %d: %q %q", name, limit, out.stdout.String(), out.stderr.String())
+				case started != nil && unified() && strings.HasSuffix(name, "SYS_PTRACE") && !strings.HasPrefix(name, "user namespace"):
+					// It would be outside of each limit until it is moved, and a tracer could keep it there.
 				case started != nil && (c.name == "oci" || c.name == "runc"):
 					t.Logf("%s, limit %d: %v", name, limit, started)
 				case started != nil:

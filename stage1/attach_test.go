@@ -4,13 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 	"golang.org/x/sys/unix"
@@ -166,23 +166,20 @@ func TestMountsBelowASharedMountArePrivate(t *testing.T) {
 	})
 }
 
-// inNamespace runs a function on a thread with a mount namespace of its own,
-// which goes with the thread.
+// inNamespace runs a function on a thread with a mount namespace of its own, which goes with the thread. It is not the
+// first thread of the process, whose namespace is that of the process for everybody.
 func inNamespace(t *testing.T, f func() error) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread is not used again
-		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
-		if err == nil {
-			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	err := proc.OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+			return err
 		}
-		if err == nil {
-			err = f()
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return err
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		return f()
+	})
+	if err != nil {
 		t.Error(err)
 	}
 }

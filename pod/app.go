@@ -66,7 +66,7 @@ func CheckApp(id AppID, bundle string, s *spec.App) error {
 	if s.OCI.Root == nil {
 		return fmt.Errorf("container %s: %s/config.json has no root: %w", id, bundle, errdefs.ErrInvalidArgument)
 	}
-	if err := checkUser(s.OCI.Process.User); err != nil {
+	if err := errors.Join(checkUser(s.OCI.Process.User), checkConsole(s.OCI.Process)); err != nil {
 		return fmt.Errorf("container %s: %s/config.json: %w", id, bundle, err)
 	}
 	return nil

@@ -63,7 +63,7 @@ func (a *app) addExec(ctx context.Context, c ExecConfig) error {
 	if len(c.Process.OCI.Args) == 0 {
 		return fmt.Errorf("exec %s in container %s: it has no args: %w", c.ID, a.id, errdefs.ErrInvalidArgument)
 	}
-	if err := checkUser(c.Process.OCI.User); err != nil {
+	if err := errors.Join(checkUser(c.Process.OCI.User), checkConsole(&c.Process.OCI)); err != nil {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
 	}
 	if err := a.acceptsExec(c.ID); err != nil {

@@ -184,6 +184,25 @@ func TestAnIDThatNamesNobodyIsRefused(t *testing.T) {
 	w.mustKillAndDelete("a")
 }
 
+func TestASizeThatNoTerminalHasIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	const process = `{"args":["sh"],"cwd":"/","consoleSize":{"height":25,"width":65537}}`
+	const want = "process.consoleSize: a terminal has at most 65535 columns and lines, and not 65537 x 25"
+	s, err := ReadSpec("b", "/b", []byte(`{"ociVersion":"1.2.0","root":{"path":"/r"},"process":`+process+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckApp("b", "/b", s); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
+		t.Errorf("app: %v", err)
+	}
+	err = w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: readProcess(t, process), Stdio: &noStdio{}})
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
+		t.Errorf("exec: %v", err)
+	}
+	w.mustKillAndDelete("a")
+}
+
 // A spec is large and an app may run for a long time, so the spec must not stay in memory.
 func TestWhatWasReadOfASpecIsNotKept(t *testing.T) {
 	w := newWorld(t)

@@ -2,12 +2,37 @@ package pod
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"os"
 	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Size is a terminal's size in characters.
 type Size struct{ Width, Height uint16 }
+
+// NewSize returns a size that a terminal can have. The kernel has 16 bits for each number. For any
+// other size NewSize returns errdefs.ErrInvalidArgument.
+func NewSize(width, height uint64) (Size, error) {
+	if width > math.MaxUint16 || height > math.MaxUint16 {
+		return Size{}, fmt.Errorf("a terminal has at most %d columns and lines, and not %d x %d: %w", math.MaxUint16, width, height, errdefs.ErrInvalidArgument)
+	}
+	return Size{uint16(width), uint16(height)}, nil
+}
+
+// checkConsole refuses a process's consoleSize that no terminal can have.
+func checkConsole(p *specs.Process) error {
+	if p.ConsoleSize == nil {
+		return nil
+	}
+	if _, err := NewSize(uint64(p.ConsoleSize.Width), uint64(p.ConsoleSize.Height)); err != nil {
+		return fmt.Errorf("process.consoleSize: %w", err)
+	}
+	return nil
+}
 
 // Stdio moves the data of an app's or exec's streams between its client and its
 // process. Package shim implements it.

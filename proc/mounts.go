@@ -101,6 +101,7 @@ func (c *MountCopier) isSpecial(tree *os.File, recursive bool) (bool, error) {
 // unbindable mount.
 func hasSpecial(mountinfo io.Reader) (bool, error) {
 	lines := bufio.NewScanner(mountinfo)
+	lines.Buffer(nil, 1<<20) // an overlay's line has the path of each layer
 	for lines.Scan() {
 		line, _, _ := bytes.Cut(lines.Bytes(), []byte(" - "))
 		fields := bytes.Fields(line)

@@ -103,6 +103,8 @@ func TestSpecialMountsAreFoundInMountinfo(t *testing.T) {
 		"39 22 0:4 net:[4026532200] /run/netns/a rw shared:3 - nsfs nsfs rw\n":        false,
 		"40 22 8:1 / /mnt:[1] rw - ext4 mnt:[1] " + strings.Repeat("x", 10_000) + "\n" +
 			"39 22 0:4 mnt:[4026532200] /n rw - nsfs nsfs rw\n": true,
+		"40 22 0:9 / /o rw - overlay overlay rw,lowerdir=" + strings.Repeat("/layer:", 10_000) + "\n" +
+			"39 22 0:4 mnt:[4026532200] /n rw - nsfs nsfs rw\n": true,
 		"40 22 8:1 / /a rw,noatime master:1 unbindable - ext4 /dev/a rw\n":        true,
 		"40 22 8:1 / unbindable unbindable - ext4 unbindable unbindable\n":        false,
 		"40 22 8:1 / /a rw - ext4 " + strings.Repeat("1 2 3 mnt:[ ", 1000) + "\n": false,

@@ -51,7 +51,9 @@ func pidfd(pid int) (*os.File, error) {
 	if errors.Is(err, unix.EINVAL) && pid > 0 {
 		// PIDFD_NONBLOCK came with Linux 5.10, pidfd_open with 5.3.
 		if fd, err = unix.PidfdOpen(pid, 0); err == nil {
-			err = unix.SetNonblock(fd, true)
+			if err = unix.SetNonblock(fd, true); err != nil {
+				_ = unix.Close(fd)
+			}
 		}
 	}
 	switch {

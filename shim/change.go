@@ -82,8 +82,12 @@ func readCheckpoint(path string, a *anypb.Any) (abi.Checkpoint, error) {
 // resizePty sets the size of a terminal. Before Start the size is kept for the terminal
 // (requirements.md#T10).
 func (s *Service) resizePty(_ context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
-	size := pod.Size{Width: uint16(r.Width), Height: uint16(r.Height)}
-	if err := s.pod.Resize(pod.AppID(r.ID), pod.ExecID(r.ExecID), size); err != nil {
+	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
+	size, err := pod.NewSize(uint64(r.Width), uint64(r.Height))
+	if err != nil {
+		return nil, fmt.Errorf("resize the terminal of %s: %w", name{id, exec}, err)
+	}
+	if err := s.pod.Resize(id, exec, size); err != nil {
 		return nil, err
 	}
 	return empty, nil

@@ -461,6 +461,13 @@ func TestOtherCallsAreAnsweredWhileCreateIsUnderWay(t *testing.T) {
 	}
 }
 
+func TestASizeThatNoTerminalHasIsRefused(t *testing.T) {
+	b := newBench(t)
+	b.create("a")
+	_, err := call[emptypb.Empty](b, "ResizePty", &task.ResizePtyRequest{ID: "a", Width: 65537, Height: 25})
+	wantCode(t, err, codes.InvalidArgument, "not 65537 x 25")
+}
+
 // requirements.md#T11
 func TestCloseIOIsIdempotentInEveryState(t *testing.T) {
 	b := newBench(t)

@@ -362,7 +362,7 @@ func (p *fakePod) expectJournal(t *testing.T, code int) {
 
 func TestAnEntrypointThatHangsIsKilledWithAllItHasStarted(t *testing.T) {
 	const hang = `echo waiting >&3; sleep 1000 & sleep 1000`
-	p := newFakePod(t, stage1test.Scripts{abi.Run: hang, abi.AppAdd: hang, abi.Enter: hang, abi.AppStart: hang})
+	p := newFakePod(t, stage1test.Scripts{abi.Run: hang, abi.AppAdd: hang, abi.Enter: hang, abi.AppStart: hang, abi.AppStats: hang})
 	calls := map[abi.Entrypoint]func(context.Context) error{
 		abi.Run: func(ctx context.Context) error {
 			_, err := p.Run(ctx, p.call(abi.Run), lockOf(t, p.dir))
@@ -377,6 +377,10 @@ func TestAnEntrypointThatHangsIsKilledWithAllItHasStarted(t *testing.T) {
 			return err
 		},
 		abi.AppStart: func(ctx context.Context) error { return p.Invoke(ctx, p.call(abi.AppStart)) },
+		abi.AppStats: func(ctx context.Context) error {
+			_, err := p.Ask(ctx, p.call(abi.AppStats))
+			return err
+		},
 	}
 	p.hurry(300 * time.Millisecond)
 	for e, call := range calls {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
@@ -39,7 +40,11 @@ func (k *Call) fetch(ctx context.Context, limit int, start func() error) ([]byte
 	var readErr error
 	if k.asked == nil {
 		_ = r.SetReadDeadline(k.Began.Add(k.Stage1.Limit(k.Entrypoint)))
+		stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) })
 		text, readErr = io.ReadAll(io.LimitReader(r, int64(limit)+1))
+		if !stop() && readErr != nil {
+			readErr = context.Cause(ctx)
+		}
 		if len(text) > limit {
 			return nil, k.Fail(fmt.Errorf("its answer has more than %d bytes", limit))
 		}

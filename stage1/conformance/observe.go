@@ -81,6 +81,9 @@ func fieldOf(path, name string) (string, error) {
 			return strings.Join(strings.Fields(rest), " "), nil
 		}
 	}
+	if err := lines.Err(); err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
 	return "", fmt.Errorf("%s has no %s", path, name)
 }
 
@@ -176,7 +179,7 @@ func mountAt(path string) (string, error) {
 		}
 		answer = strings.Join(append(all, strings.Split(words[dash+3], ",")...), " ")
 	}
-	return answer, nil
+	return answer, lines.Err()
 }
 
 // scheduler returns the policy, the nice value and the flags of the process.

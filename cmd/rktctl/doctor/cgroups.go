@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bufio"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,9 +14,8 @@ func wantedControllers() []string { return []string{"cpu", "cpuset", "memory", "
 // version 2 as unified.
 func (e *examination) cgroupMounts() (v1 map[string]string, unified string) {
 	v1 = map[string]string{}
-	lines := bufio.NewScanner(strings.NewReader(e.read("self/mountinfo")))
-	for lines.Scan() {
-		before, after, ok := strings.Cut(lines.Text(), " - ")
+	for line := range strings.Lines(e.read("self/mountinfo")) {
+		before, after, ok := strings.Cut(line, " - ")
 		fields, kind := strings.Fields(before), strings.Fields(after)
 		if !ok || len(fields) < 5 || len(kind) < 3 {
 			continue

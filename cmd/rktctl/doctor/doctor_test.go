@@ -265,6 +265,14 @@ func TestFilesThatDifferFromTheInventoryAreNamed(t *testing.T) {
 	}
 }
 
+func TestAnInventoryThatCannotBeReadToItsEndIsAnError(t *testing.T) {
+	b := newBench(t)
+	b.write(inventoryFile, "libexec 0755 dir -\n"+strings.Repeat("x", 70_000)+"\n")
+	if wrong := b.wrong(); len(wrong) != 1 || !strings.Contains(wrong[0].Text, "their list cannot be read after 1 of them: ") {
+		t.Errorf("%+v", wrong)
+	}
+}
+
 func TestAStage1BesideTheShimIsThereForALink(t *testing.T) {
 	b := newBench(t)
 	b.link("containerd-shim-rkt-vm-v1", "containerd-shim-rkt-v1")

@@ -52,6 +52,9 @@ func (e *examination) compare(area, prefix string, list io.Reader) {
 			}
 		}
 	}
+	if err := lines.Err(); err != nil {
+		wrong = append(wrong, fmt.Sprintf("their list cannot be read after %d of them: %v", files, err))
+	}
 	if n := len(wrong); n > namedFiles {
 		wrong = append(wrong[:namedFiles], fmt.Sprintf("and %d more", n-namedFiles))
 	}

@@ -24,6 +24,9 @@ func (a *App) Identity(root string) (uid, gid uint32, err error) {
 	return uid, gid, nil
 }
 
+// maxLine is the longest line that is read: a group has a name for each member.
+const maxLine = 16 << 20
+
 func identity(root, file, name string) (uint32, error) {
 	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
 		return uint32(n), nil
@@ -41,11 +44,16 @@ func identity(root, file, name string) (uint32, error) {
 		return 0, fmt.Errorf("%s is no number, and %w", name, err)
 	}
 	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
 		if part := strings.Split(lines.Text(), ":"); len(part) > 2 && part[0] == name {
 			n, err := strconv.ParseUint(part[2], 10, 32)
 			return uint32(n), err
 		}
+	}
+	if err := lines.Err(); err != nil {
+		return 0, fmt.Errorf("look up %s in /%s: %w", name, file, err)
 	}
 	return 0, fmt.Errorf("%s is neither a number nor in /%s", name, file)
 }

@@ -253,6 +253,18 @@ func TestUsersAndGroupsAreNumbersNamesOrOwnersOfPaths(t *testing.T) {
 	fails(t, err, "user: web is no number, and ")
 }
 
+func TestAGroupAfterOneWithManyMembersIsFound(t *testing.T) {
+	root := t.TempDir()
+	t.Chdir(root)
+	write(t, map[string]string{"etc/group": "all:x:9:" + strings.Repeat("member,", 20_000) + "\nweb:x:35:\n"})
+	if _, gid, err := (&podmanifest.App{User: "0", Group: "web"}).Identity(root); err != nil || gid != 35 {
+		t.Errorf("%d, %v", gid, err)
+	}
+	write(t, map[string]string{"etc/group": strings.Repeat("x", 17<<20) + "\nweb:x:35:\n"})
+	_, _, err := (&podmanifest.App{User: "0", Group: "web"}).Identity(root)
+	fails(t, err, "group: look up web in /etc/group: bufio.Scanner: token too long")
+}
+
 func TestTheEnvironmentIsTheFilesElseTheManifestsCompleted(t *testing.T) { // rkt-abi.md, section 11
 	t.Chdir(t.TempDir())
 	t.Setenv("TERM", "vt100")

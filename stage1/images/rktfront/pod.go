@@ -131,7 +131,8 @@ func (p *pod) boot(lock *os.File, shares bool) error {
 // follow reads the notices of the image's supervisor until it has ended.
 func (p *pod) follow(notices *os.File, child *proc.Child) {
 	defer notices.Close()
-	for lines := bufio.NewScanner(notices); lines.Scan(); {
+	lines := bufio.NewScanner(notices)
+	for lines.Scan() {
 		n, err := abi.ParseNotice(lines.Text(), time.Now())
 		if err != nil || n.Status == nil { // the bundled images send the status
 			fmt.Fprintf(os.Stderr, "notice %q of the pod's supervisor: %v\n", lines.Text(), err)
@@ -141,6 +142,10 @@ func (p *pod) follow(notices *os.File, child *proc.Child) {
 			<-q.made
 			q.ended(*n.Status)
 		}
+	}
+	if err := lines.Err(); err != nil {
+		fmt.Fprintf(os.Stderr, "the notices of the pod's supervisor cannot be read any more: %v\n", err)
+		_ = child.Kill()
 	}
 	child.Wait()
 	for _, q := range p.all() {

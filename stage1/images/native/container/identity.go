@@ -123,6 +123,7 @@ func (d descriptor) Write(p []byte) (int, error) {
 func findHome(passwd io.Reader, uid uint32) string {
 	const most = 16 << 20 // limits a file that an image supplies
 	lines := bufio.NewScanner(io.LimitReader(passwd, most))
+	lines.Buffer(nil, most) // a long line hides no user after it
 	for lines.Scan() {
 		fields := strings.Split(lines.Text(), ":")
 		if len(fields) < 6 {

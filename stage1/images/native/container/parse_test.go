@@ -334,6 +334,13 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 	}
 }
 
+func TestAUserAfterALongLineHasItsHome(t *testing.T) {
+	passwd := "#" + strings.Repeat("a", 70_000) + "\nuser:x:5:5:g:/h:s\n"
+	if home := findHome(strings.NewReader(passwd), 5); home != "/h" {
+		t.Errorf("home is %q", home)
+	}
+}
+
 func FuzzHomeOfAUser(f *testing.F) {
 	f.Add("root:x:0:0:root:/root:/bin/sh\n", uint32(0))
 	f.Add("# comment\n+::::::\nuser:x:1000:1:::\n", uint32(1000))

@@ -54,7 +54,8 @@ func parseLayout(maps io.Reader, code uintptr) (l layout, err error) {
 	}
 	var all []mapping
 	own := ""
-	for lines := bufio.NewScanner(maps); lines.Scan(); {
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
 		f := strings.Fields(lines.Text())
 		if len(f) < 5 {
 			return l, fmt.Errorf("a line of /proc/self/maps is %q", lines.Text())
@@ -77,6 +78,9 @@ func parseLayout(maps io.Reader, code uintptr) (l layout, err error) {
 		}
 		l.top = max(l.top, m.to)
 		all = append(all, m)
+	}
+	if err := lines.Err(); err != nil {
+		return l, fmt.Errorf("read /proc/self/maps: %w", err)
 	}
 	for _, m := range all {
 		variables := m.unnamed && m.from == l.image.to // those without a value in the file

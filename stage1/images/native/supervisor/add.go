@@ -114,11 +114,11 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 	a.init.listener = func(pid int, listener *os.File) error { return s.tellAgent(a, pid, listener) }
 	a.init.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
 	if s.Spawner == nil {
-		why, err := s.beginByPlan(ctx, a, files, p)
+		kind, why, err := s.beginByPlan(ctx, a, files, p)
 		if why == "" {
 			return err
 		}
-		s.countInit("apps", why)
+		s.countInit("apps", kind, why)
 		if a.init.prepared == nil {
 			if err := prepareApp(); err != nil {
 				return err

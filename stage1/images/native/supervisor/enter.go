@@ -110,9 +110,10 @@ func (s *Supervisor) execute(ctx context.Context, a *app, c *serve.Asked) (*proc
 		case s.appsTrace():
 			return nil, fmt.Errorf("exec %q: %w", process.Args[0], err)
 		}
-		why = err.Error()
+		s.countInit("execs", kindOf(err), err.Error())
+		return s.executeByInit(ctx, e)
 	}
-	s.countInit("execs", why)
+	s.countInit("execs", why, why)
 	return s.executeByInit(ctx, e)
 }
 
@@ -245,17 +246,26 @@ func (e *executing) died(ctx context.Context, child *proc.Child, status proc.Exi
 	return explain(ctx, errDied, child.PID(), status)
 }
 
-// countInit counts apps or execs that init makes. The log has how many they are, by the reason,
-// at powers of two.
-func (s *Supervisor) countInit(what, why string) {
-	reason := what + " by init: " + why
+// countInit counts apps or execs that init makes. The log has how many they are, by the kind of reason,
+// at powers of two, and the last reason. There are few kinds, but errors name paths, and a pod may run for years.
+func (s *Supervisor) countInit(what, kind, why string) {
+	key := what + " " + kind
 	s.mu.Lock()
-	s.byInit[reason]++
-	n := s.byInit[reason]
+	s.byInit[key]++
+	n := s.byInit[key]
 	s.mu.Unlock()
 	if n&(n-1) == 0 {
-		fmt.Fprintf(s.Log, "%d %s\n", n, reason)
+		fmt.Fprintf(s.Log, "%d %s by init: %s\n", n, what, why)
 	}
+}
+
+// kindOf returns the kind of a plan's failure: the number of the kernel's error.
+func kindOf(err error) string {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return unix.ErrnoName(errno)
+	}
+	return "another error"
 }
 
 // openChroot opens the root of an app without a mount namespace. For any other app it
@@ -282,7 +292,6 @@ func (s *Supervisor) inApp(e *executing, begin func(*fork.Process) error) error 
 	pidfd, err := a.init.child.Pidfd()
 	if err == nil {
 		defer pidfd.Close()
-		// The text has no name: it is a reason of countInit, which has a line for each reason.
 		join := fork.Join{What: "the app's namespaces", File: pidfd, Flags: a.joins}
 		in := func(dir *os.File) error {
 			return begin(&fork.Process{

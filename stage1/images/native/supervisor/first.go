@@ -18,22 +18,22 @@ import (
 // returns the reason: something that the plan cannot say, or a step that has failed. In the second
 // case the error of init is clearer, and what was prepared is used up: mounts are attached once. Nothing
 // of the process remains then, nor after an error.
-func (s *Supervisor) beginByPlan(ctx context.Context, a *app, stdio [3]*os.File, p *fork.Process) (why string, err error) {
+func (s *Supervisor) beginByPlan(ctx context.Context, a *app, stdio [3]*os.File, p *fork.Process) (kind, why string, err error) {
 	if a.joins&unix.CLONE_NEWTIME != 0 {
-		return "a time namespace", nil
+		return "time", "a time namespace", nil
 	}
 	program, why := a.init.prepared.First()
 	if program == nil {
-		return why, nil
+		return why, why, nil
 	}
 	err = a.init.byPlan(ctx, s, a.joins, stdio, *p, program)
 	a.init.prepared.Close() // the process and its root have their own copies
 	var failed *fork.Error
 	if errors.As(err, &failed) || errors.Is(err, container.ErrOutside) {
 		a.init.prepared = nil
-		return err.Error(), nil
+		return kindOf(err), err.Error(), nil
 	}
-	return "", err
+	return "", "", err
 }
 
 // byPlan makes the process by a plan.

@@ -51,7 +51,7 @@ type Supervisor struct {
 	stopping bool
 	apps     map[string]*app
 	execs    map[name]*proc.Child // nil while the exec is being made
-	byInit   map[string]int       // how many apps and execs init has made, by the reason
+	byInit   map[string]int       // how many apps and execs init has made, by the kind of reason
 }
 
 // New returns a supervisor without apps. This process must inherit orphans, and be undumpable: see Undumpable.

@@ -25,10 +25,9 @@ func (p *Pod) Empty(but AppID) bool {
 	return true
 }
 
-// Ended reports whether the pod has an app, and all its apps have ended.
+// Ended reports whether all apps that the pod has have ended. A pod without apps has ended.
 func (p *Pod) Ended() bool {
-	all := p.all()
-	return len(all) > 0 && !slices.ContainsFunc(all, func(a *app) bool { return !a.in(Stopped, Deleting, Deleted) })
+	return !slices.ContainsFunc(p.all(), func(a *app) bool { return !a.in(Stopped, Deleting, Deleted) })
 }
 
 // Close ends the pod if it has no app, and refuses further apps. If the pod has

@@ -20,8 +20,14 @@ var _ pod.Events = publisher{}
 func (p publisher) Publish(e pod.Event) {
 	if e.Kind == pod.EventExited {
 		ended(e)
-		// The sandbox may end with this app, and then no event is queued any more.
-		defer p.s.appEnded(e)
+	}
+	if e.Exec == "" { // the sandbox may end with this app, and then no event is queued any more
+		switch e.Kind {
+		case pod.EventExited:
+			defer p.s.appEnded()
+		case pod.EventDeleted:
+			defer p.s.appGone()
+		}
 	}
 	topic, msg := message(e)
 	if msg == nil {

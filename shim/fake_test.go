@@ -22,6 +22,8 @@ type fakePod struct {
 	onCreate  func(pod.AppConfig) error
 	onAddExec func(pod.ExecConfig) error
 	onDelete  func(pod.AppID)
+	onStart   func(pod.AppID) error // an error ends the app without an event
+	onEnded   func()                // called when Ended has its answer
 
 	onDebug func() pod.Debug // nil: the stage1 cannot
 
@@ -163,6 +165,13 @@ func (p *fakePod) Start(_ context.Context, id pod.AppID, exec pod.ExecID) (int, 
 	if q.st.State != pod.Created {
 		defer p.mu.Unlock()
 		return 0, fmt.Errorf("cannot start a %s process: %w", q.st.State, errdefs.ErrFailedPrecondition)
+	}
+	if p.onStart != nil {
+		if err := p.onStart(id); err != nil {
+			defer p.mu.Unlock()
+			q.st.State = pod.Stopped
+			return 0, err
+		}
 	}
 	q.st.State = pod.Running
 	if exec != "" {
@@ -344,15 +353,17 @@ func (p *fakePod) CloseStdin(id pod.AppID, exec pod.ExecID) error {
 }
 
 func (p *fakePod) Ended() bool {
+	if p.onEnded != nil {
+		defer p.onEnded()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	running := 0
 	for _, q := range p.procs {
 		if q.exec == "" && q.st.State != pod.Stopped {
-			running++
+			return false
 		}
 	}
-	return len(p.procs) > 0 && running == 0
+	return true
 }
 
 func (p *fakePod) Empty(but pod.AppID) bool {

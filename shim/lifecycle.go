@@ -77,6 +77,7 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		if ctx.Err() != nil {
 			s.endIfUnused(ctx, r.ID)
 		}
+		s.appGone()
 		return nil, refused(err)
 	}
 	return &task.CreateTaskResponse{Pid: uint32(st.PID)}, nil
@@ -151,6 +152,9 @@ func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	if err != nil {
 		if failure := (*pod.StartFailure)(nil); errors.As(err, &failure) {
 			s.failed(disk.FailedStart{Step: disk.StepStart}, r.ID, s.bundleOf(r.ID), err)
+		}
+		if st, _ := s.pod.Status(pod.AppID(r.ID), ""); r.ExecID == "" && st.State == pod.Stopped {
+			s.appEnded() // a failed start publishes no exit
 		}
 		return nil, err
 	}

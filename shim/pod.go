@@ -52,7 +52,7 @@ type Pod interface {
 	CloseStdin(pod.AppID, pod.ExecID) error
 	// Empty reports whether the pod has no app, apart from the one whose id is but.
 	Empty(but pod.AppID) bool
-	// Ended reports whether the pod has an app, and all its apps have ended.
+	// Ended reports whether all apps that the pod has have ended. A pod without apps has ended.
 	Ended() bool
 	// Close ends a pod that has no apps.
 	Close(context.Context) error

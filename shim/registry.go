@@ -81,7 +81,22 @@ func (r *registry) seen() (changes int) {
 func (r *registry) closeIfEmpty(seen int) (closed, again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.unusedLocked() {
+	if r.sandbox != "" {
+		return false, false
+	}
+	return r.closeIfUnchangedLocked(seen)
+}
+
+// closeIfUnchanged is closeIfEmpty for a pod that may be a sandbox. The caller checks, in place of that the
+// pod has no app, that each app has ended.
+func (r *registry) closeIfUnchanged(seen int) (closed, again bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closeIfUnchangedLocked(seen)
+}
+
+func (r *registry) closeIfUnchangedLocked(seen int) (closed, again bool) {
+	if r.createsLocked() {
 		return false, false
 	}
 	if r.changes != seen {
@@ -95,16 +110,17 @@ func (r *registry) closeIfEmpty(seen int) (closed, again bool) {
 func (r *registry) unused() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.unusedLocked()
+	return r.sandbox == "" && !r.createsLocked()
 }
 
-func (r *registry) unusedLocked() bool {
+// createsLocked reports whether an app is being created.
+func (r *registry) createsLocked() bool {
 	for n := range r.taken {
 		if n.exec == "" {
-			return false
+			return true
 		}
 	}
-	return r.sandbox == ""
+	return false
 }
 
 // close makes the registry refuse further apps.

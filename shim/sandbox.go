@@ -74,22 +74,39 @@ func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxReq
 	return &sandbox.CreateSandboxResponse{}, nil
 }
 
-// appEnded is called with the exit of every process. If all apps of a sandbox that ends with them
-// have ended, it shuts the sandbox down in the background.
-func (s *Service) appEnded(e pod.Event) {
-	if e.Exec != "" || !s.endsWithApps.Load() {
+// appEnded is called when an app has ended, or its start has failed.
+func (s *Service) appEnded() {
+	s.anAppEnded.Store(true)
+	s.appGone()
+}
+
+// appGone is called when an app has ended, was deleted, or could not be made. If the sandbox ends with its
+// apps, an app has ended and none is left that has not, appGone shuts the sandbox down in the background.
+func (s *Service) appGone() {
+	if !s.endsWithApps.Load() || !s.anAppEnded.Load() {
 		return
 	}
-	s.work.Go(func() {
-		c := s.asked.Load()
-		if !s.pod.Ended() || !s.endsWithApps.CompareAndSwap(true, false) {
+	s.background(func() {
+		if !s.closeIfEnded() || !s.endsWithApps.CompareAndSwap(true, false) {
 			return
 		}
-		ctx := context.Background()
-		if _, err := s.shutdownSandbox(ctx, &sandbox.ShutdownSandboxRequest{SandboxId: c.ID}); err != nil {
-			pod.Log(ctx, "", "", err).Errorf("sandbox %s: its apps have ended, and it cannot be shut down", c.ID)
+		ctx, id := context.Background(), s.asked.Load().ID
+		if _, err := s.shutdownSandbox(ctx, &sandbox.ShutdownSandboxRequest{SandboxId: id}); err != nil {
+			pod.Log(ctx, "", "", err).Errorf("sandbox %s: its apps have ended, and it cannot be shut down", id)
 		}
 	})
+}
+
+// closeIfEnded refuses further apps if all apps have ended and none is being created.
+func (s *Service) closeIfEnded() (closed bool) {
+	for again := true; again; {
+		seen := s.ids.seen()
+		if !s.pod.Ended() {
+			return false
+		}
+		closed, again = s.ids.closeIfUnchanged(seen)
+	}
+	return closed
 }
 
 // startSandbox starts the process that holds the pod's namespaces. The specs of the pod's

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
@@ -526,4 +527,89 @@ func TestOnlyASandboxWithoutContainerdEndsWithItsApps(t *testing.T) {
 		default:
 		}
 	}
+}
+
+// endingBench has a sandbox that ends with its apps.
+func endingBench(t *testing.T, apps ...string) *bench {
+	t.Helper()
+	b := newBench(t)
+	b.svc.cfg.EventsAddress = ""
+	bundle, _, _ := sandboxBundle(t)
+	create := &sandbox.CreateSandboxRequest{SandboxId: "box", BundlePath: bundle, Annotations: map[string]string{sandbox.EndsWithApps: "true"}}
+	if _, err := ask[sandbox.CreateSandboxResponse](t.Context(), b.sandboxes(), "CreateSandbox", create); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range apps {
+		b.create(id)
+	}
+	return b
+}
+
+// expectRunning fails the test if the service ends.
+func (b *bench) expectRunning(when string) {
+	b.t.Helper()
+	b.svc.work.Wait()
+	select {
+	case <-b.svc.Ending():
+		b.t.Errorf("the sandbox ends %s", when)
+	default:
+	}
+}
+
+func TestASandboxEndsAlthoughItsLastAppIsDeletedAtOnce(t *testing.T) {
+	b := endingBench(t, "a", "b")
+	must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"})
+	b.pod.exit("a", "", 0)
+	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a"})
+	b.expectRunning("although an app is to be started")
+	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "b"})
+	wait.For(t, "the end of the sandbox", b.svc.Ending())
+}
+
+func TestASandboxDoesNotEndBeforeItsFirstAppHasEnded(t *testing.T) {
+	b := endingBench(t, "a")
+	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a"})
+	b.expectRunning("although no app has run")
+}
+
+func TestASandboxDoesNotEndIfAnAppIsAddedMeanwhile(t *testing.T) {
+	b := endingBench(t, "a")
+	var once sync.Once
+	b.pod.onEnded = func() { once.Do(func() { b.create("b") }) }
+	must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"})
+	b.pod.exit("a", "", 0)
+	b.expectRunning("although an app was added")
+	must[task.StartResponse](b, "Start", &task.StartRequest{ID: "b"})
+	b.pod.exit("b", "", 0)
+	wait.For(t, "the end of the sandbox", b.svc.Ending())
+}
+
+func TestASandboxEndsIfItsAppsCannotBeStartedOrMade(t *testing.T) {
+	b := endingBench(t, "a")
+	b.pod.onStart = func(pod.AppID) error { return errors.New("no such program") }
+	if _, err := call[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"}); err == nil {
+		t.Error("started")
+	}
+	wait.For(t, "the end of the sandbox", b.svc.Ending())
+
+	b = endingBench(t, "a")
+	must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"})
+	b.pod.onCreate = func(pod.AppConfig) error {
+		b.pod.exit("a", "", 0)
+		b.expectRunning("although an app is being made")
+		return errors.New("no space left")
+	}
+	if _, err := call[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: "b", Bundle: bundle(t)}); err == nil {
+		t.Error("created")
+	}
+	wait.For(t, "the end of the sandbox", b.svc.Ending())
+}
+
+func TestAServiceThatIsClosedBeginsNothing(t *testing.T) {
+	b := endingBench(t)
+	if err := b.svc.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.svc.background(func() { t.Error("it runs after Close") })
+	b.svc.work.Wait()
 }

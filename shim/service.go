@@ -58,8 +58,10 @@ type Service struct {
 	asked atomic.Pointer[pod.SandboxConfig]
 	// endsWithApps is set while a sandbox that ends with its apps has not begun to end.
 	endsWithApps atomic.Bool
-	events       *queue
-	opener       *opener
+	// anAppEnded is set when an app has ended. A sandbox that ends with its apps waits for the first one.
+	anAppEnded atomic.Bool
+	events     *queue
+	opener     *opener
 
 	ids        registry
 	unusedOnce sync.Once // guards the log line about unused runtime options
@@ -67,7 +69,10 @@ type Service struct {
 	stop   sync.Once
 	ending chan struct{} // a Shutdown was accepted
 	done   chan struct{} // a Shutdown was carried out
-	work   sync.WaitGroup
+
+	workMu sync.Mutex
+	closed bool           // guarded by workMu
+	work   sync.WaitGroup // nothing is added after closed was set
 
 	debugs    context.Context // ended when the service ends, with the calls of the debug service
 	endDebugs context.CancelFunc
@@ -122,8 +127,20 @@ func (s *Service) Close(ctx context.Context) error {
 	s.ids.close()
 	s.closeDebugs()
 	err := s.finish(ctx)
+	s.workMu.Lock()
+	s.closed = true
+	s.workMu.Unlock()
 	s.work.Wait()
 	return err
+}
+
+// background calls run on a goroutine for which Close waits. After Close it does nothing.
+func (s *Service) background(run func()) {
+	s.workMu.Lock()
+	defer s.workMu.Unlock()
+	if !s.closed {
+		s.work.Go(run)
+	}
 }
 
 // finish ends the parts of the service.
@@ -177,7 +194,7 @@ func (s *Service) closeIfEmpty(id pod.AppID) (undeleted, closed bool) {
 func (s *Service) beginEnd(ctx context.Context, id pod.AppID, undeleted bool) {
 	s.stop.Do(func() {
 		close(s.ending)
-		s.work.Go(func() { s.end(context.WithoutCancel(ctx), id, undeleted) })
+		s.background(func() { s.end(context.WithoutCancel(ctx), id, undeleted) })
 	})
 }
 

@@ -42,6 +42,7 @@ func ofMachines() []string {
 		"TestRestoredMachinesHaveTimesAndRandomNumbersOfTheirOwn",
 		"TestASavedMachineThatDoesNotWakeIsForgotten",
 		"TestAMachine",
+		"TestProcessesOfAVMHaveTheLimitsThatRuncsHave",
 		"TestContainersComeAndGoInAMachine",
 		"TestAMachineHasAnImageAsTheRootOfAContainer",
 		"TestADiskThatCannotBeWrittenBackIsTakenBack",

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/proc/nofile"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
@@ -42,18 +42,8 @@ func (m *making) arguments(p *fork.Process) []string {
 // systemd-nspawn would set the limits of a machine's first process.
 func limits() []string {
 	var args []string
-	for i, name := range []string{
-		"CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE",
-		"MEMLOCK", "AS", "LOCKS", "SIGPENDING", "MSGQUEUE", "NICE", "RTPRIO", "RTTIME",
-	} {
-		var l unix.Rlimit
-		if unix.Getrlimit(i, &l) != nil {
-			continue
-		}
-		if i == unix.RLIMIT_NOFILE {
-			l.Cur, l.Max = nofile.Original[0], nofile.Original[1]
-		}
-		args = append(args, "--rlimit="+name+"="+limit(l.Cur)+":"+limit(l.Max))
+	for _, l := range proc.Limits() {
+		args = append(args, "--rlimit="+l.Name+"="+limit(l.Cur)+":"+limit(l.Max))
 	}
 	return args
 }

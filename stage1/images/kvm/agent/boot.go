@@ -40,6 +40,9 @@ func boot() (*os.File, error) {
 			return nil, err
 		}
 	}
+	if err := raiseBounds(); err != nil {
+		return nil, err
+	}
 	found, err := newDevices(context.Background())
 	if err != nil {
 		return nil, err
@@ -89,6 +92,26 @@ func mount(kind, source, target string, flags uintptr, data string) error {
 	}
 	return nil
 }
+
+// raiseBounds raises the bounds of the kernel of which the limits of apps are a part, as systemd does on a host. A limit
+// of the host's above nr_open could not be set. The kernel derives the others from the memory and the processors of
+// the boot, and the VM may grow. Memory remains the bound of the VM, and `pids` that of an app.
+func raiseBounds() error {
+	for name, value := range map[string]string{
+		"fs/nr_open":         "2147483584", // the most that the kernel allows
+		"fs/file-max":        "9223372036854775807",
+		"kernel/threads-max": mostProcesses,
+		"kernel/pid_max":     mostProcesses,
+	} {
+		if err := os.WriteFile("/proc/sys/"+name, []byte(value), 0); err != nil {
+			return fmt.Errorf("raise a bound: %w", err)
+		}
+	}
+	return nil
+}
+
+// mostProcesses is the kernel's bound of pid_max, and channel.MaxPID.
+const mostProcesses = "4194304"
 
 // leaveInitramfs puts a mount above the initramfs, because pivot_root(2), which containers
 // need, refuses the first mount of all as the old root.

@@ -147,6 +147,7 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) (err error) {
 	}
 	g := inside(c.Request)
 	g.Rootfs = a.root()
+	limit(spec.Process)
 	if g.Spec, err = json.Marshal(spec.Spec); err != nil {
 		return err
 	}
@@ -223,7 +224,11 @@ func (s *Supervisor) enter(ctx context.Context, a *app, c *serve.Asked) error {
 		return err
 	}
 	defer s.making.Done()
-	return s.process(ctx, c, a, channel.Header{Call: inside(c.Request)})
+	g := inside(c.Request)
+	if g.Process, err = limited(g.Process); err != nil {
+		return fmt.Errorf("exec %s of app %s: %w", c.Exec, a.name, err)
+	}
+	return s.process(ctx, c, a, channel.Header{Call: g})
 }
 
 // process makes the process of an app or exec in the machine, and its proxy. The process is

@@ -258,7 +258,7 @@ func (w *world) call(ctx context.Context, r *abi.Request, stdio [3]*os.File) err
 	if r.Entrypoint == abi.AppAdd && r.Spec == nil {
 		r.Spec = abi.RawJSON(spec())
 	}
-	if r.Entrypoint == abi.Enter {
+	if r.Entrypoint == abi.Enter && r.Process == nil {
 		r.Process = abi.RawJSON(`{"args":["x"],"cwd":"/"}`)
 	}
 	r.Rootfs, r.Bundle = w.rootfs, w.rootfs

@@ -35,8 +35,9 @@ func (c *column) containerOf(t *testing.T, client *containerd.Client, img contai
 // makeContainer is containerOf for goroutines, which may not end the test.
 func (*column) makeContainer(ctx context.Context, client *containerd.Client, img containerd.Image, runtime, id string, args []string, opts ...oci.SpecOpts) (containerd.Container, error) {
 	all := append([]oci.SpecOpts{oci.WithImageConfig(img), oci.WithDefaultUnixDevices, oci.WithProcessArgs(args...)}, opts...)
+	// An option may give the runtime options of its own: bySystemd.
 	return client.NewContainer(ctx, id,
-		containerd.WithNewSnapshot(id, img), containerd.WithNewSpec(all...), containerd.WithRuntime(runtime, nil))
+		containerd.WithRuntime(runtime, nil), containerd.WithNewSnapshot(id, img), containerd.WithNewSpec(all...))
 }
 
 // task makes a container and its task: created, not started.

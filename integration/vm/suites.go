@@ -33,7 +33,7 @@ const collected = `NotRecorded|OrdinaryBundles|LivingShims|DiesAtAnyStep|Cgroup`
 // touchCgroups selects the cases of the integration suite. Cases of `delete` after the death of
 // a shim are not among them, because containerd gives `delete` five seconds even on a slow
 // machine. Package pod has such cases without a time limit.
-const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|AnUpdateThat|Metrics|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds|InScopesCount` +
+const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|AnUpdateThat|Metrics|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds|InScopesCount|DriverCgroupfs` +
 	`|CgroupsPath|ACgroupOf|OOM|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
 	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI` +
 	`|DebugsAContainerWithout|DebugsAContainerInA|TwoDebugApps` +

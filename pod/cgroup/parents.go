@@ -17,7 +17,7 @@ const madeByUs = "trusted.rkt.parent"
 // makeBelowParents is makeDir, and marks the parents that it makes, for removeParents.
 func makeBelowParents(dir string) (made bool, err error) {
 	for range claimTries { // another container's removeParents may be faster
-		err = os.Mkdir(dir, 0o755)
+		err = os.Mkdir(dir, dirMode)
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -26,6 +26,9 @@ func makeBelowParents(dir string) (made bool, err error) {
 			return false, err
 		}
 		if parent {
+			if err := os.Chmod(filepath.Dir(dir), dirMode); err != nil { // whatever the umask
+				return false, err
+			}
 			_ = unix.Setxattr(filepath.Dir(dir), madeByUs, nil, 0) // without it the directory stays
 		}
 	}

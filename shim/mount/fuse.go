@@ -2,8 +2,9 @@ package mount
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -36,8 +37,8 @@ func helperOf(kind string) (helper, name string, ok bool) {
 const (
 	mountLimit   = 30 * time.Second
 	unmountLimit = 5 * time.Second
-	// helperLinger is how long a program that a helper has left, such as the one that serves the file system, may
-	// keep the helper's output.
+	// helperLinger is how long a helper that has ended is waited for to end its output, which a program that it has left, such
+	// as the one that serves the file system, may keep.
 	helperLinger = 200 * time.Millisecond
 )
 
@@ -61,16 +62,42 @@ func run(ctx context.Context, limit time.Duration, name string, args ...string) 
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = helperLinger
-	out, err := cmd.CombinedOutput()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
 	}
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	said := make(chan []byte, 1)
+	go drain(r, said)
+	err = cmd.Wait()
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return out, err
+	select {
+	case out := <-said:
+		return out, err
+	case <-time.After(helperLinger):
+		return nil, err
+	}
 }
+
+// drain reads to the end what a helper and the programs that it has left write, and sends its beginning. Without a reader, a program that
+// serves a file system would end at its next message.
+func drain(r *os.File, said chan<- []byte) {
+	defer r.Close()
+	out, _ := io.ReadAll(io.LimitReader(r, mostOutput))
+	said <- out
+	_, _ = io.Copy(io.Discard, r)
+}
+
+// mostOutput bounds the text of a helper in an error.
+const mostOutput = 4096
 
 // unmount undoes the last mount at a path. The helpers of FUSE end the program that serves the
 // file system. If that program hangs, so does every question about its file system, so the type is read from mountinfo.

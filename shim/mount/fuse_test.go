@@ -52,17 +52,21 @@ func TestAHelperThatHangsEndsWithItsLimitAndWithCreate(t *testing.T) {
 	}
 }
 
-// The program that serves the file system has inherited the helper's output.
+// The program that serves the file system has inherited the helper's output. Its messages must not end it.
 func TestAHelperIsDoneAlthoughItsServerKeepsItsOutput(t *testing.T) {
-	out, err := run(t.Context(), mountLimit, "sh", "-c", "sleep 1000 & echo $!")
-	if err != nil {
-		t.Error(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	if err != nil {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+	server := "cd " + dir + "; (read x <fifo; echo message; echo message; echo served >done) & echo done"
+	if _, err := run(t.Context(), mountLimit, "sh", "-c", server); err != nil {
 		t.Error(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "fifo"), []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the server has gone on after its messages", func() bool {
+		b, err := os.ReadFile(filepath.Join(dir, "done"))
+		return err == nil && string(b) == "served\n"
+	})
 }

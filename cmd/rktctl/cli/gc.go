@@ -81,6 +81,7 @@ func withCollector(ctx context.Context, dir string, f func(*disk.Collector) erro
 	}
 	store.Children = proc.NewChildren()
 	err = f(&disk.Collector{Store: store, OpenStage1: stage1.OpenCollected(images, store.Children, Doors()...)})
+	store.Hooks.Wait() // poststop hooks that outlast the call would end with this process
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	return errors.Join(err, store.Children.Close(end))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,7 +115,7 @@ func (k *Call) end(child *proc.Child, exit proc.Exit) {
 // call has a terminal, its master has arrived by then.
 func (k *Call) create(ctx context.Context) (abi.Ready, error) {
 	if k.Request.Terminal {
-		c, err := console.Listen(k.Dir)
+		c, err := k.listen()
 		if err != nil {
 			return abi.Ready{}, err
 		}
@@ -129,6 +130,20 @@ func (k *Call) create(ctx context.Context) (abi.Ready, error) {
 		return ready, err
 	}
 	return ready, k.console.Await(ctx)
+}
+
+// listen makes the console socket in the pod's directory or, if that disk is full, read-only or broken, in the
+// bundle: a client's is below /run, and goes with the container.
+func (k *Call) listen() (*console.Socket, error) {
+	c, err := console.Listen(k.Dir)
+	if err == nil || k.Request.Bundle == "" || errors.Is(err, fs.ErrNotExist) { // a pod that is gone needs no call
+		return c, err
+	}
+	c, bundleErr := console.Listen(k.Request.Bundle)
+	if bundleErr != nil {
+		return nil, errors.Join(err, bundleErr)
+	}
+	return c, nil
 }
 
 // errDeadline is the cause of a context that the call's own deadline has ended.

@@ -47,6 +47,30 @@ func TestARequestNeedsNoRoomOnTheDisk(t *testing.T) {
 	}
 }
 
+// A terminal for an operator who frees the disk needs no room there.
+func TestTheConsoleSocketIsInTheBundleIfTheDiskDoesNotTakeIt(t *testing.T) {
+	noDirectory := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(noDirectory, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := &Call{Call: pod.Call{Dir: noDirectory}}
+	if _, err := k.listen(); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("without a bundle: %v", err)
+	}
+	k.Request.Bundle = t.TempDir()
+	c, err := k.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Dir(c.Path) != k.Request.Bundle {
+		t.Errorf("it is %s, and the bundle %s", c.Path, k.Request.Bundle)
+	}
+	c.Close()
+	if left, err := os.ReadDir(k.Request.Bundle); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 // A disk that is full, read-only or broken must not keep a stage1 from ending a pod.
 func TestADocumentThatTheDiskDoesNotTakeIsInMemory(t *testing.T) {
 	noDirectory := filepath.Join(t.TempDir(), "file")

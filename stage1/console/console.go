@@ -1,5 +1,5 @@
 // Package console receives the pty master of a process with a terminal from a stage1, on a
-// socket that it makes in the pod's directory (docs/stage1-abi.md, section 5). It knows no calls.
+// socket that it makes in a directory of its caller (docs/stage1-abi.md, section 5). It knows no calls.
 package console
 
 import (
@@ -44,7 +44,7 @@ type Socket struct {
 	closed bool
 }
 
-// Listen makes a console socket in a pod directory. If the directory's path is too long for a
+// Listen makes a console socket in a directory. If the directory's path is too long for a
 // socket's address, Path is relative.
 func Listen(dir string) (*Socket, error) {
 	name := "tty-" + rand.Text()[:8]

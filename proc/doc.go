@@ -28,8 +28,7 @@
 // descriptors between processes, Inherited finds those that this process was given, and
 // Memory makes a file of a text that another process will read. Control and WaitRead make
 // system calls with the descriptor of an os.File, Lock takes a flock, and RemoveAll removes a tree of
-// any depth. IsChrooted compares the root of this process with that of its mount namespace. Limits returns
-// the limits with which this process was started.
+// any depth. IsChrooted compares the root of this process with that of its mount namespace.
 //
 // The package knows no pod, no app and no stage1, and writes no file.
 package proc

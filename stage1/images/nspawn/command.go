@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/rlimit"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
@@ -42,7 +42,7 @@ func (m *making) arguments(p *fork.Process) []string {
 // systemd-nspawn would set the limits of a machine's first process.
 func limits() []string {
 	var args []string
-	for _, l := range proc.Limits() {
+	for _, l := range rlimit.All() {
 		args = append(args, "--rlimit="+l.Name+"="+limit(l.Cur)+":"+limit(l.Max))
 	}
 	return args

@@ -1,4 +1,6 @@
-package proc
+// Package rlimit lists the limits with which this process was started. It is not in package proc, because the programs
+// that containerd executes need no limits.
+package rlimit
 
 import (
 	"golang.org/x/sys/unix"
@@ -12,15 +14,15 @@ type Limit struct {
 	unix.Rlimit
 }
 
-// limitNames are the names of the limits. Their numbers are the indexes.
-var limitNames = []string{
+// names are the names of the limits. Their numbers are the indexes.
+var names = []string{
 	"CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE",
 	"MEMLOCK", "AS", "LOCKS", "SIGPENDING", "MSGQUEUE", "NICE", "RTPRIO", "RTTIME",
 }
 
-// Limits returns the limits with which this process was started: the Go runtime has raised its soft limit of open files.
-func Limits() (all []Limit) {
-	for i, name := range limitNames {
+// All returns the limits with which this process was started: the Go runtime has raised its soft limit of open files.
+func All() (all []Limit) {
+	for i, name := range names {
 		l := Limit{Name: name}
 		if unix.Getrlimit(i, &l.Rlimit) != nil {
 			continue

@@ -398,8 +398,9 @@ func TestExecsOfUsersAreMadeWithoutTheCapabilityToSetTheirLimits(t *testing.T) {
 		}
 		output, a := p.execute("web", process, nil)
 		if want := fmt.Sprintf("64\n%d\n", user); output != want {
-			t.Errorf("user %d: %q, %s; want %q", user, output, a.text, want)
+			t.Fatalf("user %d: %q, %s; want %q", user, output, a.text, want)
 		}
+		p.exited("web", "e", 0, 0)
 		if got := p.inits("execs"); len(got) != byInit {
 			t.Errorf("user %d: made by init: %q", user, got)
 		}

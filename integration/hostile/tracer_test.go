@@ -103,6 +103,9 @@ func noDebug(c *column) string {
 	if c.isRunc() || c.shims == earlierDir {
 		return "it has no debug apps"
 	}
+	if c.ofMachines() {
+		return "no debug app can join the namespaces in a machine"
+	}
 	return ""
 }
 

@@ -86,6 +86,9 @@ func (s situation) notFor(c *column) string {
 	if s.task != nil && c.ofMachines() {
 		return "a machine's containers have a root of their own either way"
 	}
+	if s.users && s.pod && c.ofMachines() {
+		return "this pod shares the host's network, which a machine cannot reach"
+	}
 	if s.admin && c.ofMachines() { // it can mount the share of its pod. TestAContainerWithAllRightsInItsMachine… attacks the host
 		return "a container with CAP_SYS_ADMIN is root of its machine"
 	}

@@ -56,17 +56,16 @@ func (s *stores) collectStale(ctx context.Context) {
 	}
 }
 
-// collector does the work of `delete`. Its methods open the stores themselves, because `-v`
-// and `-info` need no stores.
-type collector struct{ hooks *disk.Hooks }
+// collector does the work of `delete`.
+type collector struct{ open func() (*stores, error) }
 
 func (c collector) HasHooks(bundle string) bool {
-	s, err := openStores(c.hooks)
+	s, err := c.open()
 	return err == nil && s.collector().HasHooks(bundle)
 }
 
 func (c collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
-	s, err := openStores(c.hooks)
+	s, err := c.open()
 	if err != nil {
 		return manager.Exit{}, err
 	}
@@ -79,7 +78,7 @@ func (c collector) Collect(ctx context.Context, bundle, namespace, id string) (m
 }
 
 func (c collector) Finish(ctx context.Context, rest string, hangs bool) error {
-	s, err := openStores(c.hooks)
+	s, err := c.open()
 	if err != nil {
 		return err
 	}

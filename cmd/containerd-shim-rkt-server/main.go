@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
@@ -39,16 +40,22 @@ func main() {
 }
 
 func program(hooks *disk.Hooks) *manager.Program {
-	var s *stores // of DataDir, for Serve
+	open := sync.OnceValues(func() (*stores, error) { return openStores(hooks) }) // -v and -info need none
 	p := &manager.Program{
-		Version:   version,
-		Revision:  revision,
-		Serve:     func(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) { return serve(ctx, b, s) },
+		Version:  version,
+		Revision: revision,
+		Serve: func(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
+			s, err := open()
+			if err != nil {
+				return nil, err
+			}
+			return serve(ctx, b, s)
+		},
 		Config:    readConfig,
 		Cgroups:   cgroup.Own,
-		DataDir:   func() (err error) { s, err = openStores(hooks); return err },
+		DataDir:   func() error { _, err := open(); return err },
 		Layers:    takesLayers,
-		Collector: collector{hooks},
+		Collector: collector{open},
 		Describe:  describe,
 		Failed:    startFailed,
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -127,7 +126,7 @@ func (g *Group) Contains(pid int) error {
 
 // moveTo moves a process to the cgroup of a directory.
 func moveTo(dir string, pid int) error {
-	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+	return proc.WriteFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
 }
 
 // isAll reports whether the cgroup is that of a process, by its cgroups in each hierarchy.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -114,7 +113,7 @@ func (h *hierarchies) setAside(u unit, pid int) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	return proc.WriteFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
+	return moveTo(dir, pid)
 }
 
 // scope returns the name of the group's scope, or "" if it is in none.
